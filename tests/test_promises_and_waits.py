@@ -420,7 +420,7 @@ def test_a_checkpoint_that_has_waited_names_the_units_of_work_of_the_moment_that
 def test_a_call_that_comes_to_its_turn_when_the_log_is_closed_leaves_one_that_can_be_started(
     how: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the control file says to be durable at the end is that, whatever is appended meanwhile."""
+    """It hears that the queue manager ends. (What the log does with a record that comes so late is tested there.)"""
     world = world_with("A")
     world.qm.put("A", b"there")
     engine, log, main = world.qm._engine, world.qm._engine.log, threading.current_thread()

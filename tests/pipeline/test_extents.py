@@ -800,6 +800,25 @@ def test_the_rest_of_a_record_of_another_past_is_not_passed_over(indexes: str) -
         rows_of(folder(disk), disk)
 
 
+def test_what_one_copy_of_a_log_has_is_not_told_of_another(tmp_path: Path) -> None:
+    """Both have an extent that was taken at the same moment, before they went apart."""
+    opened._indexes.clear()
+    told = []
+    for name, disk in zip("ab", two_pasts(put_large, put_large), strict=True):
+        (tmp_path / name).mkdir()
+        for path in disk.files(ACTIVE):
+            (tmp_path / name / path.rpartition("/")[2]).write_bytes(disk.peek(path))
+        log = extents.find(str(tmp_path / name))
+        found = log.extents(PosixDisk())
+        last = max(found.history.places())
+        for sequence in range(1, last):
+            index = found.index(sequence)
+            assert index == extent_index.load(PosixDisk(), found.place(sequence), log.log_id)
+            told.append((sequence, index))
+        found.close()
+    assert len({repr(one) for one in told}) > len({sequence for sequence, _ in told}), "they differ"
+
+
 @pytest.mark.parametrize("indexed", [True, False])
 def test_no_message_is_put_together_of_two_pasts(indexed: bool) -> None:
     disk, other = two_pasts(put_large, put_large)
