@@ -40,6 +40,8 @@ class Repair:
 
     examination: Examination
     interrupted: bool = False  # a repair before this one was; it is completed first
+    overtaken: str = ""  # the directory of one that was, and that does not fit the files any more
+    loses: tuple[str, ...] = ()  # what that loses, which nobody has accepted now
     saved: str = ""  # the directory with the originals of what was changed
     report: RestartReport | None = None  # of the start that ends a repair
 
@@ -50,8 +52,15 @@ class Repair:
     def lines(self) -> list[str]:
         """All of it, for people."""
         said = ["A repair was interrupted while it changed files; it is completed first."] if self.interrupted else []
-        said += self.examination.lines()
-        if not said:
+        if self.overtaken:
+            said.append(
+                f"A repair was interrupted, and files that it rested on have changed since: it is not completed; the "
+                f"originals of what it may have changed are in {self.overtaken}."
+            )
+        found = self.examination.lines()
+        said += found
+        said += [line for line in self.loses if line not in found]
+        if not found and not self.interrupted:
             said.append("There is nothing to repair.")
         if self.saved:
             said.append(f"The originals of what was changed are in {self.saved}.")
@@ -77,8 +86,10 @@ def check(
         holder = locations.running(location, disk)
         if holder is not None:
             raise InUse(f"queue manager {name!r} is running: {holder} holds it", holder=holder, name=name)
-        interrupted = mend.unfinished(disk, location.data_dir, _log_dir(disk, location)) is not None
-        return Repair(examination=_examine(disk, location), interrupted=interrupted)
+        left = mend.unfinished(disk, location.data_dir)
+        if left and mend.fits(disk, left, _log_config(disk, location)):
+            return _left_alone(disk, location, left)
+        return Repair(examination=_examine(disk, location), overtaken=left or "")
 
 
 def repair(
@@ -98,13 +109,13 @@ def repair(
     disk = disk or PosixDisk()
     with translated(name, "repaired"):
         location = _find(name, data_path, log_path, disk)
-        log_dir = _log_dir(disk, location)
-        if not disk.exists(log_dir):
-            return Repair(examination=_no_log(log_dir))
+        log = _log_config(disk, location)
+        if not disk.exists(log.path):
+            return Repair(examination=_no_log(log.path))
         refuse_root(disk, location.data_dir, name)
-        held = own(disk, location, log_dir, command="qm repair")
+        held = own(disk, location, log.path, command="qm repair")
         try:
-            done = _mend(disk, location, log_dir, accept_loss)
+            done = _mend(disk, location, log, accept_loss)
         finally:
             held.release()
     if not done.saved:
@@ -123,20 +134,29 @@ def _find(name: str, data_path: Path | None, log_path: Path | None, disk: Disk) 
     return location
 
 
-def _mend(disk: Disk, location: Location, log_dir: str, accept_loss: bool) -> Repair:
+def _left_alone(disk: Disk, location: Location, left: str) -> Repair:
+    """A repair that was interrupted is to be completed."""
+    return Repair(examination=_examine(disk, location), interrupted=True, loses=tuple(mend.loses(disk, left)))
+
+
+def _mend(disk: Disk, location: Location, log: LogConfig, accept_loss: bool) -> Repair:
     """The part of it that owns the files."""
-    left = mend.unfinished(disk, location.data_dir, log_dir)
-    if left is not None:
-        mend.carry_out(disk, left, log_dir)
-    mend.overtaken(disk, location.data_dir)
+    left, overtaken = mend.unfinished(disk, location.data_dir) or "", ""
+    if left and not mend.fits(disk, left, log):
+        mend.finish(disk, left)
+        left, overtaken = "", left
+    if left:
+        if mend.loses(disk, left) and not accept_loss:  # who accepted it may have found the files since, or be another
+            return _left_alone(disk, location, left)
+        mend.carry_out(disk, left, log.path)
     examination = _examine(disk, location)
-    saved = left or ""
+    saved = left
     if examination.changes and not examination.refused and (accept_loss or examination.lost is None):
-        saved = mend.prepare(disk, location.data_dir, log_dir, examination)
-        mend.carry_out(disk, saved, log_dir)
+        saved = mend.prepare(disk, location.data_dir, log, examination)
+        mend.carry_out(disk, saved, log.path)
     elif examination.changes or examination.refused:
         saved = ""
-    return Repair(examination=examination, interrupted=left is not None, saved=saved)
+    return Repair(examination=examination, interrupted=bool(left), overtaken=overtaken, saved=saved)
 
 
 def _examine(disk: Disk, location: Location) -> Examination:
@@ -170,9 +190,9 @@ def _no_log(log_dir: str, text: str = "") -> Examination:
     return Examination(findings=(Finding(ROWS["no_log"], log_dir, text),))
 
 
-def _log_dir(disk: Disk, location: Location) -> str:
+def _log_config(disk: Disk, location: Location) -> LogConfig:
     config = _config(disk, location)
-    return location.log_dir if config is None else config.log.path
+    return LogConfig(path=location.log_dir) if config is None else config.log
 
 
 def _config(disk: Disk, location: Location) -> Config | None:

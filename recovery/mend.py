@@ -2,21 +2,26 @@
 
 In `<data>/repair-<n>/` lie `log/` and `data/`, the originals of what is changed, and `new/`, what they become. When all
 of that is durable, `plan` says what goes where: only then is anything changed, each file by a rename. `done` is written
-last. A plan without `done` is completed by the next run, unless a file of it has become something else meanwhile. It
-names files by where they are in the directories of log and data, so that in a copy of these it speaks of the copy.
+last. A plan without `done` is completed by the next run, unless a file that it changes, or one that it was made of,
+has become something else meanwhile: an extent that was missing is back, say. One that loses something needs the word
+for that again. It names files by where they are in the directories of log, data and archive, so that in a copy of these
+it speaks of the copy.
 """
 
 import json
 import posixpath
 from typing import Any
 
+from logger.at_rest import active_path, control_path
 from logger.compressed import compression_of
+from logger.config import LogConfig
 from logger.crc import crc32
 from logger.disk import PAGE, Disk, File, make_dirs, read_whole, replace_file, write_whole
 from logger.extent import DATA, SPARES
 from logger.forensics import plain
 from logger.history import extent_of, index_name
 from logger.migrate import copy
+from recovery.checkpoint import NAME, PREVIOUS
 from recovery.diagnosis import Change, Examination, Put, PutCopy, PutCut, PutMade, Remove
 
 CHUNK = 1 << 20
@@ -31,15 +36,21 @@ def directories(disk: Disk, data_dir: str) -> list[str]:
     return [f"{data_dir}/{DIRECTORY}{n}" for n in sorted(int(n) for n in numbers if n.isdigit())]
 
 
-def unfinished(disk: Disk, data_dir: str, log_dir: str) -> str | None:
-    """The directory of a repair that was interrupted while it changed files, and can be completed."""
+def unfinished(disk: Disk, data_dir: str) -> str | None:
+    """The directory of a repair that was interrupted while it changed files."""
     for directory in directories(disk, data_dir):
         if disk.exists(f"{directory}/{PLAN}") and not disk.exists(f"{directory}/{DONE}"):
-            return directory if _is_current(disk, directory, log_dir) else None
+            return directory
     return None
 
 
-def prepare(disk: Disk, data_dir: str, log_dir: str, examination: Examination) -> str:
+def loses(disk: Disk, directory: str) -> list[str]:
+    """What is lost by the plan in `directory`, which somebody had to accept."""
+    lost: list[str] = _plan(disk, directory).get("lost", [])
+    return lost
+
+
+def prepare(disk: Disk, data_dir: str, log: LogConfig, examination: Examination) -> str:
     """Save the originals and write the plan; return the directory that has both. Changes nothing yet."""
     directory = _fresh(disk, data_dir)
     for part in ("log", "log/active", "data", "new"):
@@ -48,13 +59,13 @@ def prepare(disk: Disk, data_dir: str, log_dir: str, examination: Examination) -
     changed = [change.path for change in examination.changes]
     for path in dict.fromkeys([*changed, *examination.also_save]):
         if disk.exists(path):
-            copy(disk, path, "/".join((directory, *_place(data_dir, log_dir, path))))
+            copy(disk, path, "/".join((directory, *_place(data_dir, log.path, path))))
     steps = []
     for number, change in enumerate(examination.changes):
         new = None if isinstance(change, Remove) else f"new/{number}"
         if new is not None:
             _write(disk, f"{directory}/{new}", change)
-        part, path = _place(data_dir, log_dir, change.path)
+        part, path = _place(data_dir, log.path, change.path)
         steps.append(
             {
                 "in": part,
@@ -66,7 +77,12 @@ def prepare(disk: Disk, data_dir: str, log_dir: str, examination: Examination) -
         )
     for part in ("log", "log/active", "data", "new"):
         disk.sync_dir(f"{directory}/{part}")
-    plan = {"steps": steps, "found": examination.lines()}
+    plan = {
+        "steps": steps,
+        "rests_on": _rests_on(disk, data_dir, log, set(changed)),
+        "found": examination.lines(),
+        "lost": examination.lost.lines() if examination.lost else [],
+    }
     replace_file(disk, f"{directory}/{PLAN}", json.dumps(plan, indent=1).encode())
     return directory
 
@@ -97,13 +113,6 @@ def finish(disk: Disk, directory: str) -> None:
         disk.unlink(f"{directory}/new/{name}")
     if disk.exists(f"{directory}/new"):
         disk.rmdir(f"{directory}/new")
-
-
-def overtaken(disk: Disk, data_dir: str) -> None:
-    """Plans of runs that were interrupted, and that fit the files no more, are not carried out any more."""
-    for directory in directories(disk, data_dir):
-        if disk.exists(f"{directory}/{PLAN}") and not disk.exists(f"{directory}/{DONE}"):
-            finish(disk, directory)
 
 
 def _fresh(disk: Disk, data_dir: str) -> str:
@@ -184,9 +193,14 @@ def _write_cut(file: File, change: PutCut) -> None:
         write(bytes(min(CHUNK, size - at)))
 
 
+def _plan(disk: Disk, directory: str) -> dict[str, Any]:
+    plan: dict[str, Any] = json.loads(read_whole(disk, f"{directory}/{PLAN}"))
+    return plan
+
+
 def _steps(disk: Disk, directory: str, log_dir: str) -> list[dict[str, Any]]:
     """What the plan says, with whole paths: in the data directory that `directory` is in, and in `log_dir`."""
-    steps: list[dict[str, Any]] = json.loads(read_whole(disk, f"{directory}/{PLAN}"))["steps"]
+    steps: list[dict[str, Any]] = _plan(disk, directory)["steps"]
     places = {"data": directory.rpartition("/")[0], "log": log_dir}
     for step in steps:  # a plan of an older version has whole paths
         step["path"] = posixpath.join(places[step.get("in", "data")], step["path"])
@@ -194,10 +208,36 @@ def _steps(disk: Disk, directory: str, log_dir: str) -> list[dict[str, Any]]:
     return steps
 
 
-def _is_current(disk: Disk, directory: str, log_dir: str) -> bool:
-    """Is each file of the plan what it was, or what it is to become?"""
-    steps = _steps(disk, directory, log_dir)
-    return all(_crc(disk, step["path"]) in (step["before"], step["after"]) for step in steps)
+def fits(disk: Disk, directory: str, log: LogConfig) -> bool:
+    """Can the plan be completed? Each file is what it was, or is to become, and all else that it rests on the same."""
+    steps = _steps(disk, directory, log.path)
+    if any(_crc(disk, step["path"]) not in (step["before"], step["after"]) for step in steps):
+        return False
+    seen = _rests_on(disk, directory.rpartition("/")[0], log, {step["path"] for step in steps})
+    rests_on: dict[str, int] = _plan(disk, directory).get("rests_on", seen)  # a plan of an older version does not say
+    return seen == rests_on
+
+
+def _rests_on(disk: Disk, data_dir: str, log: LogConfig, changed: set[str]) -> dict[str, int]:
+    """What a plan was made of, but for the files that it changes: by place the CRC, of what is in the archive the size.
+
+    A file that is not there is not among them, so that it is seen when it comes.
+    """
+    active, archive = active_path(log.path), log.archive_directory
+    paths = [control_path(log.path), f"{data_dir}/{NAME}", f"{data_dir}/{PREVIOUS}", *_extents(disk, active)]
+    found = {"/".join(_place(data_dir, log.path, path)): _crc(disk, path) for path in paths if path not in changed}
+    for path in _extents(disk, archive):
+        file = disk.open_read(path)
+        try:
+            found[f"archive/{path.rpartition('/')[2]}"] = file.size()
+        finally:
+            file.close()
+    return {place: value for place, value in found.items() if value is not None}
+
+
+def _extents(disk: Disk, directory: str) -> list[str]:
+    names = disk.list(directory) if disk.exists(directory) else []
+    return [f"{directory}/{name}" for name in names if extent_of(name) is not None]
 
 
 def _crc(disk: Disk, path: str) -> int | None:

@@ -56,12 +56,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _code(args: argparse.Namespace, done: repairing.Repair) -> int:
     """The exit code, and what is to be done next where something is."""
-    if done.examination.refused:
+    if done.examination.refused and not done.loses:
         complain(f"AMQ6767S: queue manager {args.m!r} can't be repaired; nothing was changed.")
         return REFUSED
     if done.saved:
         return 0
-    if done.examination.lost is not None:
+    if done.examination.lost is not None or done.loses:
         complain(
             f"AMQ6767W: a repair of queue manager {args.m!r} would lose that: qm repair -m {args.m} --accept-loss."
         )

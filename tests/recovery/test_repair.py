@@ -1344,8 +1344,59 @@ def test_a_plan_that_fits_the_files_no_more_is_not_carried_out() -> None:
         life.disk.poke(path, past.disk.peek(path))
     found = check(life)
     assert not found.interrupted and not found.needed
+    assert f"in {HOME}/repair-1" in found.lines()[0]
+    assert repair(life, accept_loss=True).lines() == [*found.lines()[:1], "There is nothing to repair."]
     assert repair(life, accept_loss=True).lines() == ["There is nothing to repair."]
     goes_on(life, past.last)
+
+
+def struck_while_it_repairs(past: Past, blow: Callable[[Past, Life], None]) -> Life:
+    """A repair was interrupted before its first change, when the plan was there."""
+    life, _ = struck(past, blow)
+    life.disk.fail(("rename", "unlink"), errno.EIO, where=lambda path: path.startswith(LOG))
+    with pytest.raises(qmgr.MQError):
+        repair(life, accept_loss=True)
+    life.disk.heal()
+    assert check(life).interrupted
+    return life
+
+
+@pytest.mark.parametrize("case", ["circular-killed", "linear-killed"])
+def test_a_repair_that_was_interrupted_cuts_nothing_when_the_extent_that_was_missing_is_back(case: str) -> None:
+    """The plan changes other files than that one, and is what it was without it."""
+    past = of(case)
+    life = struck_while_it_repairs(past, one_missing)
+    back = [path for path in past.disk.files(LOG) if not life.disk.exists(path)]
+    assert len(back) == 1
+    life.disk.poke(back[0], past.disk.peek(back[0]))
+    found = check(life)
+    assert not found.interrupted and not found.needed
+    assert repair(life).lines()[1:] == ["There is nothing to repair."]
+    goes_on(life, past.last)
+
+
+def test_a_repair_that_was_interrupted_cuts_nothing_when_the_extent_that_was_missing_is_in_an_archive() -> None:
+    past = of("linear-killed")
+    life = struck_while_it_repairs(past, one_missing)
+    back = next(path for path in past.disk.files(LOG) if not life.disk.exists(path))
+    make_dirs(life.disk, f"{LOG}/archive")
+    life.disk.poke(f"{LOG}/archive/{back.rpartition('/')[2]}", past.disk.peek(back))
+    assert not check(life).interrupted
+    assert repair(life).examination.lost is None
+    goes_on(life, past.last)
+
+
+@pytest.mark.parametrize("case", ["circular-killed", "linear-killed"])
+def test_a_repair_that_was_interrupted_needs_the_word_for_what_it_loses_again(case: str) -> None:
+    past = of(case)
+    life = struck_while_it_repairs(past, one_missing)
+    before = everything(life.disk)
+    for found in (check(life), repair(life)):
+        assert found.interrupted and not found.saved
+        assert found.loses and set(found.loses) <= set(found.lines())
+    assert everything(life.disk) == before
+    done = repair(life, accept_loss=True)
+    assert done.interrupted and done.saved == f"{HOME}/repair-1"
 
 
 def test_a_repair_that_was_interrupted_goes_on_in_a_copy_and_changes_nothing_of_the_original() -> None:
