@@ -7,7 +7,7 @@ from logger import claims, control, extent, notices, undone
 from logger.circular import Ring
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
-from logger.disk import PAGE, Disk, File, make_dirs
+from logger.disk import PAGE, Disk, File, drop_dir, make_dirs
 from logger.errors import LogDamaged
 from logger.extent import ExtentHeader
 from logger.extents import Extents
@@ -101,13 +101,13 @@ def identities(disk: Disk, directory: str) -> set[bytes]:
 def delete(disk: Disk, directory: str) -> None:
     """Delete the log in `directory`: the files that a log has, and nothing else; not an archive in another place."""
     for held in (active_path(directory), f"{directory}/archive"):
-        if _is_of_another(disk, directory, held):
+        if is_of_another(disk, directory, held):
             continue
         for name in disk.list(held):
             if belongs(name) or REUSABLE.fullmatch(name) or claims.MARK.fullmatch(name):
                 disk.unlink(f"{held}/{name}")
-        if disk.exists(held) and not disk.list(held):
-            disk.rmdir(held)
+        if disk.exists(held):
+            drop_dir(disk, held)
     for path in (
         control_path(directory),
         f"{directory}/{notices.NAME}",
@@ -121,7 +121,7 @@ def delete(disk: Disk, directory: str) -> None:
             disk.sync_dir(kept)
 
 
-def _is_of_another(disk: Disk, directory: str, archive: str) -> bool:
+def is_of_another(disk: Disk, directory: str, archive: str) -> bool:
     """Has another log than the one in `directory` claimed the archive?"""
     owners = claims.owners(disk, archive)
     with contextlib.suppress(LogDamaged):

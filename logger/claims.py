@@ -95,4 +95,5 @@ def note_used(disk: Disk, log_directory: str, archive: str) -> None:
 def used_archives(disk: Disk, log_directory: str) -> list[str]:
     """The directories that the log has archived to, as far as it is known. Raises OSError."""
     path = f"{log_directory}/{USED}"
-    return read_whole(disk, path).decode("utf-8", "replace").splitlines() if disk.exists(path) else []
+    lines = read_whole(disk, path).decode("utf-8", "replace").splitlines() if disk.exists(path) else []
+    return [line for line in lines if line.startswith("/") and line.isprintable()]  # nothing else was written there

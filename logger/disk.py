@@ -34,6 +34,7 @@ NOBODY_MAKES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a direc
 NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # EPERM: a filter of system calls (seccomp)
 DSYNC_HONOURED = {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs"}  # RWF_DSYNC is durable there, O_DIRECT or not
 NO_FULL_SYNC = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  # what file systems say that have none
+STAYS = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY)  # a directory that has names, a link, a mount point
 FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS, where fsync stops at the drive's own memory
 
 PWRITEV = getattr(posix, "pwritev", None)
@@ -573,8 +574,12 @@ class PosixDisk:
                     raise
                 raise LogInUse(f"{path} is held by {owner or 'another process'}", holder=owner) from None
         try:
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, holder.encode() + b"\n", 0)
+            try:
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, holder.encode() + b"\n", 0)
+            except OSError as exc:
+                if exc.errno not in NO_SPACE:  # whose it is nobody is told then, but it is held
+                    raise
             lock.hold_directory()
         except OSError as exc:
             lock.release()
@@ -669,6 +674,15 @@ def way_out(exc: OSError) -> str:
     if exc.errno == errno.EFBIG:
         return "raise the limit for the size of files (ulimit -f),"
     return "free some space" if exc.errno in NO_SPACE else "mend the disk"
+
+
+def drop_dir(disk: Disk, path: str) -> None:
+    """Remove a directory if it is empty. A link to one, or a mount point, stays: who made that has a use for it."""
+    try:
+        disk.rmdir(path)
+    except OSError as exc:
+        if exc.errno not in STAYS:
+            raise
 
 
 def make_dirs(disk: Disk, path: str) -> None:

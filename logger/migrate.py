@@ -13,11 +13,11 @@ import contextlib
 import attrs
 
 from logger import control, extent, lsn, notices, undone
-from logger.at_rest import active_path, control_path, read_only, read_page
+from logger.at_rest import active_path, control_path, is_of_another, read_only, read_page
 from logger.claims import USED
 from logger.config import LogType
 from logger.control import ControlFile, ControlState
-from logger.disk import Disk, make_and_keep_dirs, make_dirs, read_whole, write_whole
+from logger.disk import Disk, drop_dir, make_and_keep_dirs, make_dirs, read_whole, write_whole
 from logger.errors import LogClosed, LogDamaged
 from logger.extent import NUMBERS, ExtentHeader, decode_header, file_name, linear_number
 from logger.history import belongs, extent_of, read_header
@@ -214,14 +214,14 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
     """Copy the log in `old`, which ended in order, to `new`. With its control file, made last, it is there.
 
     What an earlier attempt left in `new` is replaced, and nothing else touched. Raises LogDamaged when another log, or
-    an archived extent of one, lies there, OSError.
+    an archived extent of one, lies there, or this one as it went on since, OSError.
     """
     _, state = control.read(disk, control_path(old))
-    _refuse_another_log(disk, new, state.log_id)
+    _refuse_another_log(disk, new, state)
     make_and_keep_dirs(disk, new)
     if disk.exists(control_path(new)):  # from here on it is no log until it is whole
         remove(disk, new, [control.NAME])
-    for part in DIRECTORIES:
+    for part in _own_parts(disk, old):
         names = [name for name in disk.list(f"{old}/{part}") if belongs(name)]
         if not names and part != "active":
             continue
@@ -241,25 +241,52 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
     disk.sync_dir(new)
 
 
-def _refuse_another_log(disk: Disk, directory: str, log_id: bytes) -> None:
-    """A log that lies in `directory` is a copy of this one, or it is somebody else's."""
-    others: set[bytes] = set()
+def _own_parts(disk: Disk, directory: str) -> list[str]:
+    """The directories below that are the log's: another queue manager may have its archive there."""
+    return [part for part in DIRECTORIES if not is_of_another(disk, directory, f"{directory}/{part}")]
+
+
+def _refuse_another_log(disk: Disk, directory: str, state: ControlState) -> None:
+    """A log that lies in `directory` is an older copy of this one, or it is somebody else's, or has gone on since."""
+    seen: list[ControlState | ExtentHeader] = []
     with contextlib.suppress(LogDamaged):  # missing, or not whole yet
-        others.add(control.read(disk, control_path(directory))[1].log_id)
+        seen.append(control.read(disk, control_path(directory))[1])
     for part in DIRECTORIES:
         for name in disk.list(f"{directory}/{part}"):
             if extent_of(name) is not None:
                 with contextlib.suppress(LogDamaged):  # half a compressed one
                     header, _, _ = read_header(disk, f"{directory}/{part}/{name}")
-                    others |= {header.log_id} if header is not None else set()
-    if others - {log_id}:
+                    seen += [header] if header is not None else []
+    if any(one.log_id != state.log_id for one in seen):
         raise LogDamaged(f"{directory} holds another log; give another directory", path=directory)
+    if any(one.epoch > state.epoch for one in seen):
+        raise LogDamaged(
+            f"{directory} holds this log as it went on: it was started there since. If that is the one that counts, "
+            f"say LogPath={directory} in qm.ini; else move it away, or give another directory",
+            path=directory,
+        )
 
 
 def moved_from(disk: Disk, directory: str) -> str | None:
     """Where the log in `directory` was before, if what it left there may still have to be deleted."""
+    return _told(disk, directory)[0] if disk.exists(f"{directory}/{MOVED_FROM}") else None
+
+
+def _told(disk: Disk, directory: str) -> tuple[str, int]:
+    """What the note in the new place says: the old place, and the epoch that the log had; 0: a note without one.
+
+    Raises LogDamaged.
+    """
     path = f"{directory}/{MOVED_FROM}"
-    return read_whole(disk, path).decode().partition("\n")[0] if disk.exists(path) else None
+    with contextlib.suppress(ValueError):
+        old, _, epoch = read_whole(disk, path).decode().partition("\n")
+        if old.startswith("/") and old.isprintable():
+            return old, int(epoch or 0)
+    raise LogDamaged(
+        f"{path} can't be read, which said where the log was before it moved: delete what is left there by hand, and "
+        f"then this file",
+        path=path,
+    )
 
 
 def drop_old(disk: Disk, old: str, new: str) -> None:
@@ -268,15 +295,15 @@ def drop_old(disk: Disk, old: str, new: str) -> None:
     Nor the log itself where it is there again, and was started since: `new` is a backup then, of the time of the move.
     """
     _, state = control.read(disk, control_path(new))
-    epoch = read_whole(disk, f"{new}/{MOVED_FROM}").decode().partition("\n")[2]
+    _, epoch = _told(disk, new)
     left = control.read(disk, control_path(old))[1] if disk.exists(control_path(old)) else None
-    if left is not None and left.log_id == state.log_id and left.epoch == int(epoch or state.epoch):
-        for part in DIRECTORIES:
+    if left is not None and left.log_id == state.log_id and left.epoch == (epoch or state.epoch):
+        for part in _own_parts(disk, old):
             copied = set(disk.list(f"{new}/{part}"))
             path = f"{old}/{part}"
             ours = [name for name in disk.list(path) if name in copied or _is_of_a_log(name)]
             remove(disk, path, ours)
-            if disk.exists(path) and not disk.list(path):
-                disk.rmdir(path)
+            if disk.exists(path):
+                drop_dir(disk, path)
         remove(disk, old, [name for name in BESIDE if disk.exists(f"{old}/{name}")])
         remove(disk, old, [control.NAME])  # last: it says whose the others are

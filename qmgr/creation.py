@@ -18,6 +18,7 @@ from logger.disk import (
     Disk,
     Path,
     PosixDisk,
+    drop_dir,
     make_and_keep_dirs,
     make_dirs,
     read_whole,
@@ -354,7 +355,7 @@ def _remove_if_empty(disk: Disk, path: str) -> None:
         disk.unlink(path)
     except (IsADirectoryError, PermissionError) as denied:
         if not _names_in(disk, path, denied):
-            _rmdir_if_empty(disk, path)
+            drop_dir(disk, path)
     except FileNotFoundError:
         pass
 
@@ -383,14 +384,6 @@ def _names_in(disk: Disk, path: str, denied: OSError) -> list[str]:
         raise denied from None
 
 
-def _rmdir_if_empty(disk: Disk, path: str) -> None:
-    try:
-        disk.rmdir(path)
-    except OSError as exc:
-        if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-
-
 def remove_tree(disk: Disk, path: str, *, last: tuple[str, ...] = ()) -> None:
     """Remove the tree at `path`; entries named `last` go last, in that order, each once what went before is durable.
 
@@ -405,7 +398,4 @@ def remove_tree(disk: Disk, path: str, *, last: tuple[str, ...] = ()) -> None:
             except (IsADirectoryError, PermissionError) as denied:
                 _names_in(disk, f"{path}/{name}", denied)
                 remove_tree(disk, f"{path}/{name}")
-        if last:
-            _rmdir_if_empty(disk, path)
-        else:
-            disk.rmdir(path)
+        drop_dir(disk, path)

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Callable
 
-from logger import control, migrate
+from logger import control, lsn, migrate
 from logger.at_rest import control_path
 from logger.config import LogType, chosen
-from logger.disk import Disk, Path, PosixDisk, absolute_path, make_dirs, read_whole, replace_file
+from logger.disk import Disk, Path, PosixDisk, absolute_path, drop_dir, make_dirs, read_whole, replace_file
+from logger.errors import LogDamaged
 from qmgr import ini, locations
 from qmgr.errors import Mistake
 from qmgr.ini import Config, LogManagement
@@ -77,6 +78,12 @@ class _Migration:
         if left is not None:
             self._leave(left, directory)
         state = migrate.check_ended(disk, directory)
+        newest, _ = self._checkpoints(directory)[0]
+        if newest.durable > state.clean_end:
+            raise LogDamaged(
+                f"the log in {directory} ended at {lsn.text(state.clean_end)}, and the newest checkpoint knew it up to "
+                f"{lsn.text(newest.durable)}: it is an older copy, or LogPath in qm.ini is wrong"
+            )
         if (wanted or state.log_type) is LogType.LINEAR:
             self._to_linear(directory, management)
         else:
@@ -105,7 +112,6 @@ class _Migration:
                 f"Media recovery ends here: {extents} extents of history, {size} bytes, are deleted from "
                 f"{directory}/active. Archived extents stay where they are."
             )
-        self._checkpoints(directory)  # one that can't be read is told before anything is changed
         migrate.to_circular(disk, directory, config.log.max_files)
         self._forget_images(directory)
         self._write_ini({"LogType": LogType.CIRCULAR.value})
@@ -187,7 +193,7 @@ class _Migration:
         if names in ([LOG_LOCK], []):
             migrate.remove(disk, old, names)
             if disk.exists(old):
-                disk.rmdir(old)
+                drop_dir(disk, old)
         elif names:
             self._say(f"{old} is not empty and stays: {', '.join(names)}.")
         migrate.remove(disk, new, [migrate.MOVED_FROM])

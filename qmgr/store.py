@@ -3,7 +3,7 @@
 import errno
 from collections.abc import Callable
 
-from logger.disk import Disk
+from logger.disk import Disk, drop_dir
 from logger.space import FAR
 from qmgr import segments
 from qmgr.entry import GONE, LOCKED
@@ -182,8 +182,8 @@ class Store(State):
             for number in numbers:
                 if (directory.casefold(), number) not in kept:
                     self.disk.unlink(segment_path(path, number))
-            if directory.casefold() not in directories and not self.disk.list(path):
-                self.disk.rmdir(path)
+            if directory.casefold() not in directories:
+                drop_dir(self.disk, path)
 
 
 def _folded(name: str) -> str:

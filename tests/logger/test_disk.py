@@ -75,7 +75,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_nobody_waits_for_who_write
 
 
 def test_what_a_full_disk_refuses_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, path, lock = PosixDisk(), str(tmp_path / "f"), str(tmp_path / "lock")
+    disk, path = PosixDisk(), str(tmp_path / "f")
     file = disk.open(path, create=True)
 
     def full(*given: object) -> int:
@@ -83,11 +83,10 @@ def test_what_a_full_disk_refuses_names_the_file(tmp_path: Path, monkeypatch: py
 
     for call in ("pwrite", "fdatasync", "fsync"):
         monkeypatch.setattr(os, call, full, raising=False)
-    calls = [(lambda: file.write(0, b"x"), path), (file.sync, path), (lambda: disk.lock(lock, "me"), lock)]
-    for call, named in calls:
+    for call in (lambda: file.write(0, b"x"), file.sync):
         with pytest.raises(OSError, match="No space left") as caught:
             call()
-        assert caught.value.filename == named
+        assert caught.value.filename == path
 
 
 def test_durable_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,16 +182,28 @@ def test_a_lock_has_one_holder_and_dies_with_it(tmp_path: Path) -> None:
     disk.lock(path, "next").release()
 
 
-def test_a_lock_on_a_full_disk_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("code", "held"), [(errno.ENOSPC, True), (errno.EIO, False)])
+def test_a_lock_on_a_full_disk_is_held_by_nobody_in_particular_and_one_on_a_bad_disk_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, held: bool
+) -> None:
+    """On a full disk messages can be got, if only the queue manager can be started."""
     disk, path = PosixDisk(), f"{tmp_path}/lock"
 
-    def full(*args: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def fails(*args: object) -> int:
+        raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", full)
-        with pytest.raises(OSError, match=path):
-            disk.lock(path, "somebody")
+        patch.setattr(os, "pwrite", fails)
+        if held:
+            lock = disk.lock(path, "somebody")
+            assert disk.locked_by(path) == "another process"
+            monkeypatch.setattr(disks, "LOCK_ATTEMPTS", 3)
+            with pytest.raises(LogInUse, match="another process"):
+                disk.lock(path, "else")
+            lock.release()
+        else:
+            with pytest.raises(OSError, match=path):
+                disk.lock(path, "somebody")
     disk.lock(path, "next").release()
 
 

@@ -10,12 +10,13 @@ import attrs
 import pytest
 
 import qmgr
-from logger import control, extent
+from logger import claims, control, extent
 from logger.at_rest import control_path
 from logger.compressed import Compression, compress
 from logger.config import LogType
 from logger.disk import PosixDisk
 from logger.extent import linear_number
+from logger.migrate import MOVED_FROM
 from qmgr.migration import migrate_log
 from recovery import checkpoint
 from tests.conftest import SOAK
@@ -476,6 +477,79 @@ def test_a_backup_from_the_middle_of_a_move_does_not_delete_the_log_that_was_mov
     life.restart()
 
 
+def started_since(setup: Setup, text: str) -> tuple[Life, bytes]:
+    """The log has moved and gone on, and a copy of the old one and of its qm.ini came back, which know nothing."""
+    life = ended(setup, long=False)
+    before = {path: life.disk.peek(path) for path in [INI, *life.disk.files(OLD)]}
+    migrate(life, log_path=ELSEWHERE)
+    life.restart()
+    life.put("A", size=100)
+    life.end()
+    newer = life.disk.peek(INI)
+    for path, data in before.items():
+        make(life.disk, path.rpartition("/")[0])
+        life.disk.poke(path, data)
+    there = {path: life.disk.peek(path) for path in life.disk.files("/") if not path.endswith("lock")}
+    with pytest.raises(qmgr.MQError, match=text):
+        migrate(life, log_path=ELSEWHERE)
+    assert {path: life.disk.peek(path) for path in life.disk.files("/") if not path.endswith("lock")} == there
+    return life, newer
+
+
+@pytest.mark.parametrize("setup", [CIRCULAR, LINEAR])
+def test_a_log_that_is_older_than_the_checkpoints_is_not_moved(setup: Setup) -> None:
+    life, newer = started_since(setup, "it is an older copy, or LogPath in qm.ini is wrong")
+    life.disk.poke(INI, newer)
+    life.restart()
+
+
+@pytest.mark.parametrize("lost", ["nothing", "control"])
+def test_a_place_where_this_log_has_gone_on_is_refused(lost: str) -> None:
+    """Its epoch says so, or without a control file those of its extents."""
+    life = ended(CIRCULAR, long=False)
+    life.restart()
+    laps(life, 1.2)
+    life.end()
+    copied = life.disk.files(OLD)
+    target = f"{ELSEWHERE}/{NAME}"
+    for path in copied if lost == "nothing" else [path for path in copied if path != control_path(OLD)]:
+        make(life.disk, path.replace(OLD, target).rpartition("/")[0])
+        life.disk.poke(path.replace(OLD, target), life.disk.peek(path))
+    older = ended(CIRCULAR, long=False)
+    for path in copied:
+        life.disk.remove(path)
+    for path in older.disk.files(LOG) + older.disk.files(DATA):
+        life.disk.poke(path, older.disk.peek(path))
+    there = {path: life.disk.peek(path) for path in life.disk.files(ELSEWHERE)}
+    with pytest.raises(qmgr.MQError, match="holds this log as it went on"):
+        migrate(life, log_path=ELSEWHERE)
+    assert there.items() <= {path: life.disk.peek(path) for path in life.disk.files(ELSEWHERE)}.items()
+
+
+def test_the_archive_of_another_queue_manager_in_the_log_s_directory_stays_where_it_is() -> None:
+    life = ended(LINEAR)
+    qmgr.create("OTHER", data_path="/their/data", log_path="/their/log", disk=life.disk, clock=life.clock)
+    theirs, archive = control.read(life.disk, control_path("/their/log/OTHER"))[1], f"{OLD}/archive"
+    make(life.disk, archive)
+    life.disk.poke(f"{archive}/{extent.file_name(5)}", life.disk.peek("/their/log/OTHER/active/S0000000.LOG"))
+    life.disk.poke(f"{archive}/{claims.mark_name(theirs.log_id)}", b"")
+    before = life.disk.files(archive)
+    said: list[str] = []
+    migrate_log(NAME, data_path=DATA, disk=life.disk, log_path=ELSEWHERE, say=said.append)
+    assert (life.disk.files(archive), life.disk.files(f"{ELSEWHERE}/{NAME}/archive")) == (before, [])
+    assert any("is not empty and stays: archive" in line for line in said)
+    life.restart()
+
+
+@pytest.mark.parametrize("junk", [b"", bytes(40), b"\xff\xfe", b"relative\n3", b"/there\nthree"])
+def test_a_note_of_the_old_place_that_can_not_be_read_is_told_in_a_sentence(junk: bytes) -> None:
+    life = ended(CIRCULAR, long=False)
+    life.disk.poke(f"{OLD}/{MOVED_FROM}", junk)
+    with pytest.raises(qmgr.Damaged, match=f"{MOVED_FROM} can't be read.* delete what is left there by hand"):
+        migrate(life)
+    life.restart()
+
+
 # What is kept, and what is said
 
 
@@ -533,6 +607,28 @@ def test_what_is_not_of_the_log_stays_in_the_old_place() -> None:
     assert life.disk.peek(f"{OLD}/notes.txt") == b"mine"
     assert any("notes.txt" in line for line in said)
     life.restart()
+
+
+@pytest.mark.parametrize("what", ["log", "active", "archive"])
+def test_a_directory_of_the_log_that_is_a_link_stays_and_is_in_nobody_s_way(tmp_path: Path, what: str) -> None:
+    """The log moved, and no run of it got to an end; nor did a deletion."""
+    qmgr.create("QM1", data_path=tmp_path / "data", log_type="linear", **SMALL)
+    old = tmp_path / "data/log/QM1"
+    (old / "archive").mkdir()
+    link = {"log": old, "active": old / "active", "archive": old / "archive"}[what]
+    link.rename(tmp_path / "fast")
+    link.symlink_to(tmp_path / "fast")
+    with qmgr.start("QM1", data_path=tmp_path / "data") as manager:
+        manager.define_queue("Q")
+        manager.put("Q", b"kept")
+    migrate_log("QM1", data_path=tmp_path / "data", log_path=tmp_path / "new")
+    with qmgr.start("QM1", data_path=tmp_path / "data") as manager:
+        assert manager.get("Q").body == b"kept"
+    migrate_log("QM1", data_path=tmp_path / "data", log_path=tmp_path / "data/log")
+    assert not (tmp_path / "new/QM1").exists()
+    qmgr.delete("QM1", data_path=tmp_path / "data")
+    assert not (tmp_path / "data/qmgrs/QM1").exists()
+    assert [path.name for path in (tmp_path / "fast").rglob("*.LOG")] == []
 
 
 class MountedIni(PosixDisk):

@@ -151,6 +151,23 @@ def test_copies_that_somebody_made_by_hand_stay_while_they_are_true() -> None:
     assert len(list(world.qm.replay("A", "oldest"))) == 400
 
 
+@pytest.mark.parametrize("junk", [bytes(100), b"\xff\xfe\x00\n/archive\x00\n", b"neither\n\n"], ids=[0, 1, 2])
+def test_a_list_of_archives_that_can_not_be_read_keeps_nobody_from_a_start(junk: bytes) -> None:
+    """It says no more than which directories have been the archive."""
+    world = World(log_type="linear", log_secondary_files=2)
+    world.qm.define_queue("A")
+    put(world, "A", "new", 200)
+    settled(world)
+    world.qm.archive_log()
+    world.qm.end()
+    world.disk.poke(f"{LOG}/{claims.USED}", junk)
+    world.start()
+    put(world, "A", "newer", 200)
+    settled(world)
+    assert world.qm.archive_log().done
+    assert claims.used_archives(world.disk, LOG) == [ARCHIVE]
+
+
 @pytest.mark.parametrize("kind", ["list", "read"])
 def test_an_archive_that_can_not_be_looked_at_counts_for_nothing_until_it_can(kind: str) -> None:
     """The start goes on without it, nothing is archived, and nothing of the other past is told, then or later."""
