@@ -18,6 +18,7 @@ from logger.control import ControlState
 from logger.disk import Disk, Path, PosixDisk, make_and_keep_dirs, make_dirs, read_whole, replace_file
 from logger.errors import LogDamaged, LogFailed
 from logger.extent import file_name, linear_number
+from logger.history import History
 from logger.log import Log
 from logger.progress import Progress, no_progress
 from logger.reader import LogReader
@@ -70,6 +71,8 @@ def recover_to(
     """
     if (lsn is None) == (time_us is None):
         raise Mistake("recover_to takes an LSN or a time, one of the two")
+    if type(lsn if time_us is None else time_us) is not int:
+        raise Mistake("lsn and time_us of recover_to are whole numbers: an LSN, microseconds since 1970-01-01 UTC")
     disk, clock = disk or PosixDisk(), clock or SystemClock()
     source = locations.find(name, data_path)
     target = locations.find(name, into)
@@ -83,6 +86,7 @@ def recover_to(
         owned.callback(held.release)
         config = ini.parse(read_whole(disk, source.ini), source.ini)
         lock_log(disk, source, config.log.path, held, command="qm recover-to")
+        mqsini.read(disk, f"{target.data_root}/mqs.ini")  # one that can't be changed is told before anything is made
         with no_empty_dirs(disk, target):
             return _Recovery(disk, clock, source, target, config, progress).run(lsn, time_us)
 
@@ -136,13 +140,17 @@ class _Recovery:
         self._progress = progress
 
     def run(self, until: int | None, moment: int | None) -> Recovered:
-        state, reader, start = self._opened()
+        state, reader, start, history = self._opened()
         with contextlib.closing(reader):
             end, damage = _readable_to(reader, state)
+            gap = 0  # where the extents that have what is wanted end, if not with the log
+            if history is not None:
+                start, gap = self._stretch(history, reader, start, end, until, moment)
 
             def look(start: int) -> tuple[Survey, bool, int]:
                 if until is None:
-                    last, found_later = self._last_before(reader, start, end, moment)
+                    last, found_later = self._last_before(reader, start, gap or end, moment)
+                    found_later = found_later or gap > 0
                 else:
                     last, found_later = until, until <= end
                 return survey(reader, start, min(last, end), first_lsn=state.extent_bytes), found_later, last
@@ -170,12 +178,11 @@ class _Recovery:
                 if beginning:
                     raise
                 missing = "circular logging has overwritten them"
-                if state.log_type is LogType.LINEAR:
+                if history is not None:
                     before = start // state.extent_bytes - 1
-                    history = at_rest.history_of(self._disk, self._config.log, state)
-                    history.places()
                     history.refuse_unreadable(before)
-                    missing = f"{file_name(linear_number(before))} and older ones are missing"
+                    older = "is" if min(history.known) < before else "and older ones are"
+                    missing = f"{file_name(linear_number(before))} {older} missing"
                     log = self._config.log
                     away = claims.away(self._disk, log.archive_directory, state.log_id, log.path)
                     missing = f"{missing}: {away}" if away else missing
@@ -183,31 +190,54 @@ class _Recovery:
             finally:
                 held.release()
 
-    def _opened(self) -> tuple[ControlState, LogReader, int]:
-        """What the control file says, a reader, and the first LSN from which on it can read all. Raises LogDamaged.
+    def _opened(self) -> tuple[ControlState, LogReader, int, History | None]:
+        """What the control file says, a reader, the first LSN from which on it can read all, and what is there of a
+        linear log. Raises LogDamaged.
 
         Extents of a linear log are opened as they are read: one that is missing behind what is wanted does not matter.
         """
         disk, config = self._disk, self._config.log
         _, state = control.read(disk, at_rest.control_path(config.path))
         if state.log_type is not LogType.LINEAR:
-            return at_rest.read_past(disk, config)
+            return *at_rest.read_past(disk, config), None
         history = at_rest.history_of(disk, config, state)
         history.places()
         first = history.reaches_back_to(state.head // state.extent_bytes)
-        return state, history.reader(state), first * state.extent_bytes
+        return state, history.reader(state), first * state.extent_bytes, history
+
+    def _stretch(
+        self, history: History, reader: LogReader, start: int, end: int, until: int | None, moment: int | None
+    ) -> tuple[int, int]:
+        """Where the extents begin that follow each other without a gap up to what is wanted, and the LSN of the gap
+        behind them; 0: it is the newest ones, from `start` on.
+        """
+        size, gap = history.extent_bytes, 0
+        while older := [sequence for sequence in history.known if sequence < start // size]:
+            wanted_here = until is not None and until > start
+            first = history.known.get(start // size)
+            if moment is not None and first is not None and first.taken <= moment:
+                wanted_here = self._last_before(reader, start, gap or end, moment)[0] > start
+            if wanted_here:
+                break
+            gap = (older[-1] + 1) * size
+            start = history.reaches_back_to(older[-1]) * size
+        return start, gap
 
     def _last_before(self, reader: LogReader, start: int, end: int, moment: int | None) -> tuple[int, bool]:
         """Where the last record ends that is not later than the moment: the clock may have been set back since.
 
-        And whether there is a later one, so that what lies behind the LSN `end` is not wanted.
+        And whether there is a later one, so that what lies behind the LSN `end` is not wanted, nor behind damage.
         """
         last, later = start, False
-        for raw in reader.records(start, durable=end, resync=True, until=end):
-            if moment is not None and raw.time <= moment:
-                last = raw.end
-            else:
-                later = True
+        try:
+            for raw in reader.records(start, durable=end, resync=True, until=end):
+                if moment is not None and raw.time <= moment:
+                    last = raw.end
+                else:
+                    later = True
+        except LogDamaged:
+            if not later:
+                raise
         return last, later
 
     def _build(self, found: Survey, reader: LogReader, state: ControlState) -> Recovered:

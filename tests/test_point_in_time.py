@@ -380,6 +380,17 @@ def test_a_moment_stands_for_the_state_behind_the_last_record_that_is_not_later(
 # -- refusals --------------------------------------------------------------------------------------------------------
 
 
+def test_an_mqs_ini_that_can_not_be_changed_is_told_before_anything_is_made() -> None:
+    """The queue manager was there by then, and nobody listed it."""
+    life = told()
+    make_dirs(life.disk, INTO)
+    life.disk.poke(f"{INTO}/mqs.ini", b"QueueManager:\nNonsense\n")
+    before = untouched(life.disk)
+    with pytest.raises(qmgr.IniError, match=f"{INTO}/mqs.ini, line 2"):
+        recover(life, lsn=life.marks[-1].lsn)
+    assert untouched(life.disk) == before
+
+
 def untouched(disk: SimDisk) -> dict[str, bytes]:
     """All files of the original, but for the locks."""
     return {
@@ -461,8 +472,14 @@ def test_extents_that_are_gone_are_named_and_brought_back_they_count() -> None:
     held = life.disk.peek(middle)
     life.disk.remove(middle)
     life.disk.poke(first, kept)
-    with pytest.raises(Damaged):
-        recover(life, "/gap", lsn=early.lsn)
+    before, behind = early.lsn, next(mark.lsn for mark in life.marks if mark.lsn > 4 * extent)
+    assert before < 3 * extent, "one is wanted from before the gap, one needs images from there"
+    for number, when in enumerate(({"lsn": before}, {"time_us": early.time})):
+        recover(life, f"/gap{number}", **when)
+        then = Then(life, life.disk, f"/gap{number}", after(early))
+        then.restart()
+    with pytest.raises(Damaged, match=r"S0000002\.LOG is missing"):
+        recover(life, "/gap", lsn=behind)
     life.disk.poke(middle, held)
     recover(life, "/again", lsn=early.lsn)
     then = Then(life, life.disk, "/again", after(early))
@@ -991,11 +1008,13 @@ def test_damage_behind_the_moment_does_not_matter() -> None:
     """A record that can't be read any more: what was before it can be built, whatever it says itself."""
     life = furnished(attrs.evolve(LINEAR, primary_files=3))
     life.start()
-    marks = [life.qm.status().log.tail]
+    marks, times = [life.qm.status().log.tail], [life.clock.wall]
     for _ in range(100):
+        life.clock.advance(1)
         life.qm.put("A", bytes(9000))
         life.qm.get("A")
         marks.append(life.qm.status().log.tail)
+        times.append(life.clock.wall)
     life.qm.record_image()
     life.qm.end()
     at = marks[20]
@@ -1008,6 +1027,7 @@ def test_damage_behind_the_moment_does_not_matter() -> None:
     life.disk.poke(path, bytes(data))
     recover(life, "/before", lsn=at)
     recover(life, "/early", lsn=marks[10])
+    recover(life, "/then", time_us=times[10])
     for lsn in (at + 16, marks[21], marks[-1]):
         with pytest.raises(Damaged, match=path):
             recover(life, f"/at{lsn}", lsn=lsn)
