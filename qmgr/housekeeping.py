@@ -251,7 +251,7 @@ class Housekeeper:
         self._told = 0, 0
         self._fit_log(clean)
         self._look_at_disk()
-        self._retention.after_checkpoint()
+        self._retention.keep_house()
 
     def _take(self, clean: bool, hear: Hear) -> None:
         """An interrupt in the midst of it would stop the queue manager: the main thread has another one take it."""

@@ -367,7 +367,8 @@ class Media:
                         rebuild.apply(*said)
                     new = self._replace(old, rebuild)
             except BaseException as exc:
-                rebuild.give_up()
+                if state.by_id.get(old.id) is old:  # an interrupt may strike when all is done
+                    rebuild.give_up()
                 with engine.lock:
                     if not was and not old.deleted:
                         old.unblock()

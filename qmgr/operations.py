@@ -157,6 +157,7 @@ class Operations(Running):
         if type(most) is not int or not 1 <= most <= MOST_EXTENTS:
             raise Mistake(f"how is AUTO, ONE, MAX or a number of log extents from 1 on, not {how!r}")
         self._engine.check()
+        self._retention.keep_house()
         keep = self.config.log.primary_files // 2 if how == "AUTO" else 0
         try:
             return self._log.reduce(most, keep)
@@ -264,14 +265,15 @@ class Operations(Running):
             records = self._checkpointer.records
             committed, backed_out = engine.state.committed, engine.state.backed_out
             media = engine.state.media_lsn()
-        extents += describe_inactive(self._disk, status.log.config.path, log.inactive())
         extent_bytes = status.log.config.extent_bytes
+        needed_for_media = media // extent_bytes or None
+        extents += describe_inactive(self._disk, status.log.config.path, log.inactive(), needed_for_media)
         transactions = [plain(unit) for unit in units]
         logged = [unit for unit in transactions if unit["first_lsn"]]
         picture: dict[str, Any] = plain(status)
         picture["log"] |= space | {
             "extent_bytes": extent_bytes,
-            "extents": describe_extents(extents, status.log.head // extent_bytes, media // extent_bytes or None),
+            "extents": describe_extents(extents, status.log.head // extent_bytes, needed_for_media),
         }
         picture["log"] |= self._retention.facts()
         return picture | {

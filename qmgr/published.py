@@ -108,11 +108,14 @@ def time_of(disk: Disk, log_dir: str, number: int) -> int:
     return header.time if header is not None else 0
 
 
-def describe_inactive(disk: Disk, log_dir: str, sequences: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Extents of a linear log that a restart does not need; only of the oldest it is told since when."""
+def describe_inactive(
+    disk: Disk, log_dir: str, sequences: Sequence[int], media: int | None
+) -> list[tuple[int, int, int]]:
+    """Extents of a linear log that a restart does not need; only of the oldest one needed it is told since when."""
+    oldest = min((sequence for sequence in sequences if sequence >= (media or 0)), default=0)
     return [
-        (number, sequence, 0 if at else time_of(disk, log_dir, number))
-        for at, sequence in enumerate(sequences)
+        (number, sequence, time_of(disk, log_dir, number) if sequence == oldest else 0)
+        for sequence in sequences
         for number in (extent.linear_number(sequence),)
     ]
 

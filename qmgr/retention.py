@@ -76,7 +76,8 @@ class Retention:
         self._deciding = threading.Lock()  # held from the decision that an extent can go until it is gone
         self._working = threading.Lock()  # somebody moves or deletes extents
         self._noting = threading.Lock()  # somebody notes that extents are archived
-        self._next_look_ns = 0
+        self._next_look_ns = self._next_round_ns = 0
+        self._reported = False  # extents as archived, since this was looked at
         self._unseen = False  # the archive could not be looked at since the start
         self._disk = disk
         self._indexed = 0  # the sequence before which no extent has to be looked at for an index
@@ -246,9 +247,9 @@ class Retention:
             found += [entry.put_time for unit in self._engine.state.uows for _, entry in unit.gets]
         return min(found, default=0)
 
-    # ---- after each checkpoint
+    # ---- after each checkpoint, and in between where an operator has done something or wants room
 
-    def after_checkpoint(self) -> None:
+    def keep_house(self) -> None:
         """Say what is needed if that has changed, and let go of what is not.
 
         A disk that refuses costs nothing but the room: the next checkpoint tries again. Raises LogError.
@@ -258,6 +259,17 @@ class Retention:
                 self._keep_house()
             except OSError as exc:
                 self._errors.say("AMQ6708", text=str(exc))
+
+    def look_around(self) -> None:
+        """Keep house if extents were reported as archived or an image was recorded: the next checkpoint may be far."""
+        now = self._clock.elapsed_ns()
+        if not self._linear or now < self._next_round_ns:
+            return
+        self._next_round_ns = now + POLICY_NS
+        if self._reported or self.oldest() != self._said:
+            self._reported = False
+            with contextlib.suppress(LogError):  # a log that has failed is heard of by all others
+                self.keep_house()
 
     def _keep_house(self) -> None:
         oldest = self.oldest()
@@ -447,13 +459,14 @@ class Retention:
         number = number_of(name) if isinstance(name, str) else None
         held = {linear_number(sequence): sequence for sequence in self._log.history().places()}
         if number is None or number not in held:
-            raise Mistake(f"there is no log extent {name!r}; give a name such as {name_of(1)}")
+            raise Mistake(f"there is no log extent {name!r}; the oldest one is {name_of(min(held.values()))}")
         current = self._log.buffer.tail // self._log.state.extent_bytes
         if held[number] >= current:
             raise Mistake(f"log extent {name} is being written; it can be archived when the next one is")
         self._log.sync((held[number] + 1) * self._log.state.extent_bytes)  # else it may be written after a crash
         with self._noting:
             self._notices.add(1 if all_before else held[number], held[number])
+            self._reported = True
 
     def advance(self) -> None:
         """Go on in the next extent, so that this one can be archived (RESET QMGR TYPE(ADVANCELOG))."""

@@ -30,7 +30,7 @@ from qmgr.published import (
     time_of,
 )
 from qmgr.segments import from_description
-from recovery.checkpoint import read_files
+from recovery.checkpoint import Checkpoint, read_files
 from recovery.dump import OpenUnit, ReaderOf, open_units
 from recovery.errors import QueueDamaged, RecoveryError
 
@@ -45,8 +45,10 @@ def picture(disk: Disk, clock: Clock, location: Location, *, reader: ReaderOf | 
     config = ini.parse(read_whole(disk, location.ini), location.ini).log
     state, end, units, since = open_units(disk, config.path, reader=reader)
     clean = state.clean_end == end
-    counted = clean and not units
-    lines = [json.loads(line) for line in _catalogue(disk, location, state)]
+    checkpoint, catalogue = _checkpoint(disk, location, state)
+    last = checkpoint is not None and checkpoint.clean and checkpoint.lsn == state.checkpoint
+    counted = clean and not units and last
+    lines = [json.loads(line) for line in catalogue]
     objects = [_queue(line, counted=counted) for line in lines if "segments" in line]  # the others are no queues
     transactions = [_unit(unit) for unit in units]
     depths = [one["depth"] for one in objects]
@@ -75,12 +77,12 @@ def picture(disk: Disk, clock: Clock, location: Location, *, reader: ReaderOf | 
     }
 
 
-def _catalogue(disk: Disk, location: Location, state: ControlState) -> list[bytes]:
-    """The lines of the newest checkpoint that can be read; there may be none, and the log says much without."""
+def _checkpoint(disk: Disk, location: Location, state: ControlState) -> tuple[Checkpoint | None, list[bytes]]:
+    """The newest one that can be read, and its lines; there may be none, and the log says much without."""
     try:
-        return read_files(disk, location.data_dir, state.log_id)[0][1]
+        return read_files(disk, location.data_dir, state.log_id)[0]
     except RecoveryError:
-        return []
+        return None, []
 
 
 def media_lsn(lines: list[dict[str, Any]]) -> int:
@@ -94,11 +96,11 @@ def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, media: in
     size = state.extent_bytes
     config = attrs.evolve(config, file_pages=size // PAGE)
     extents = [(number, sequence, time_of(disk, config.path, number)) for number, sequence in state.extents]
-    extents += describe_inactive(disk, config.path, at_rest.inactive(disk, config.path, state))
-    needed = state.head // size
-    space = Space(size, config.max_files, len(state.extents), needed * size)
     linear = state.log_type is LogType.LINEAR
-    described = describe_extents(extents, needed, media // size or None if linear else None)
+    needed, needed_for_media = state.head // size, media // size or None if linear else None
+    extents += describe_inactive(disk, config.path, at_rest.inactive(disk, config.path, state), needed_for_media)
+    space = Space(size, config.max_files, len(state.extents), needed * size)
+    described = describe_extents(extents, needed, needed_for_media)
     found: dict[str, Any] = describe_space(space)
     if linear:
         wanted = sum(one["class"] == INACTIVE for one in described)
@@ -139,7 +141,7 @@ def _unit(unit: OpenUnit) -> dict[str, Any]:
 
 
 def _queue(fields: dict[str, Any], *, counted: bool) -> dict[str, Any]:
-    """A queue of the checkpoint. `counted`: what its segments hold is all that it holds."""
+    """A queue of the checkpoint. `counted`: that is the last one, and what its segments hold is all that it holds."""
     damaged: str = fields["damaged"]
     depth = None
     if counted:

@@ -162,7 +162,7 @@ def test_no_extent_goes_because_of_what_a_crash_can_still_take_back(what: str) -
         known = queues.get("Q")
         if not crashed and (known is None or known.image != before):
             crashed.append(None)
-            qm._retention.after_checkpoint()
+            qm._retention.keep_house()
             crashed[0] = world.disk.snapshot(LOSE_ALL)
         force(target, **options)
 

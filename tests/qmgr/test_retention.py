@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import qmgr
+from logger import extent
+from logger.disk import PAGE
 from qmgr import housekeeping, qmstatus, retention
 from qmgr.errors import MediaNotSupported, Mistake
 from recovery import extent_index
@@ -114,6 +116,48 @@ def test_what_media_recovery_needs_stays_though_it_was_archived() -> None:
     made.qm.record_image()
     settle(made)
     assert sequences(made)[0] >= active
+
+
+def test_what_was_reported_goes_soon_though_no_checkpoint_comes() -> None:
+    """Neither has one that asks for room to wait for a checkpoint, which an idle queue manager does not take."""
+    made = world()
+    fill(made, 8)
+    needed = min(made.qm._retention.needed_from().values())
+    made.qm.note_archived(name_of(2), all_before=True)
+    assert sequences(made)[0] == 1
+    made.clock.advance(11)
+    made.qm._retention.look_around()
+    assert sequences(made)[0] == 3
+    made.qm.note_archived(name_of(needed - 1), all_before=True)
+    made.qm._retention.look_around()
+    assert sequences(made)[0] == 3, "not that often"
+    assert made.qm.reduce_log("MAX") > 0
+    assert sequences(made)[0] == needed
+    assert ready(made) == 0
+
+
+def test_what_an_image_makes_superfluous_goes_soon_though_no_checkpoint_comes() -> None:
+    made = world("Automatic")
+    fill(made, 8, image=False)
+    assert sequences(made)[0] == 1
+    made.qm.record_image()
+    made.clock.advance(11)
+    made.qm._retention.look_around()
+    assert sequences(made)[0] == min(made.qm._retention.needed_from().values()) > 1
+
+
+def test_the_status_shows_since_when_the_oldest_extent_that_is_needed_has_been_in_use() -> None:
+    """Superfluous ones that nobody has removed do not hide it."""
+    made = world("Manual")
+    fill(made, 3)
+    made.clock.advance(3600)
+    fill(made, 5)
+    log = made.qm.picture()["log"]
+    oldest = min(made.qm._retention.needed_from().values())
+    assert sequences(made)[0] == 1 < oldest, "what is before it is superfluous"
+    header = extent.decode_header(made.disk.peek(f"{ACTIVE}/{name_of(oldest)}")[:PAGE])
+    assert header is not None
+    assert qmstatus.log_began(log) == header.time > 0
 
 
 @pytest.mark.parametrize("loss", [LOSE_ALL, mixed(1), mixed(2)])

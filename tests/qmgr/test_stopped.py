@@ -10,6 +10,7 @@ from logger.disk import PAGE
 from logger.errors import LogDamaged
 from logger.extent import DATA as DATA_AT
 from qmgr import Xid, locations, qmstatus, stopped
+from recovery import checkpoint
 from tests.qmgr.world import DATA, NAME, World
 from tests.sim.loss import KEEP_ALL
 
@@ -46,6 +47,19 @@ def test_after_an_end_in_order_all_is_known(world: World) -> None:
     assert log["checkpoint"] < log["tail"] == log["durable"]
     assert log["extents"][0]["time"] > 0
     assert world.start().status().messages == 3  # and nothing was changed
+
+
+def test_with_an_older_checkpoint_it_is_not_known_how_many_messages_there_are(world: World) -> None:
+    """The newest one is not whole, and the one before knows nothing of what came behind it: a start replays that."""
+    world.qm.put_many("A", [b"x"] * 5)
+    world.qm.checkpoint()
+    world.qm.put_many("A", [b"x"] * 3)
+    world.qm.end()
+    path = f"{WHERE.data_dir}/{checkpoint.NAME}"
+    world.disk.poke(path, world.disk.peek(path)[:-1] + b"?")
+    found = look(world)
+    assert (found["state"], found["messages"], {one["depth"] for one in found["objects"]}) == ("ended", None, {None})
+    assert world.start().status().messages == 8
 
 
 def test_after_a_crash_it_is_what_the_owner_would_have_said(world: World) -> None:
