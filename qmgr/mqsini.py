@@ -5,6 +5,7 @@ on text are pure; `add` and `remove` change the file at `path` under a lock, old
 """
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,13 +15,14 @@ import attrs
 from logger.clock import Clock, SystemClock
 from logger.disk import Disk, make_dirs, read_whole, replace_file
 from logger.errors import LogInUse
+from qmgr import ini
 from qmgr.errors import IniError, InUse
 from qmgr.ini import INDENT, complaint, lines
-from qmgr.ini import parse as parse_qm_ini
 
 MANAGER = "QUEUEMANAGER"
 LOG_DEFAULTS, LOG_DEFAULT_PATH = "LOGDEFAULTS", "LOGDEFAULTPATH"
 DEFAULT = "DEFAULTQUEUEMANAGER"
+OF_LOG = re.compile(r"stanza Log\b")
 LOCK_TRIES = 200
 LOCK_PAUSE = 0.02  # seconds
 
@@ -85,9 +87,46 @@ def log_defaults(text: str | bytes, path: str) -> dict[str, Any]:
 
     It has the attributes of the stanza Log of a qm.ini, but for LogPath: LogDefaultPath is the directory above that.
     """
+    said, directory = _as_qm_ini(text, path)
+    if not said:
+        return {}
+    for exc in complaints(text, path):
+        raise exc
+    log = ini.parse(said, path)
+    return {
+        "log_type": log.log.log_type.value,
+        "log_primary_files": log.log.primary_files,
+        "log_secondary_files": log.log.secondary_files,
+        "log_file_pages": log.log.file_pages,
+        "log_buffer_pages": log.log.buffer_pages,
+        "log_write_integrity": log.log.write_integrity.value,
+        "log_management": log.log_management.value,
+        "log_sync": log.log.sync.value,
+        "log_sync_interval": log.log.sync_interval_ms,
+    } | ({"log_path": directory} if directory else {})
+
+
+def complaints(text: str | bytes, path: str) -> list[IniError]:
+    """All that is wrong with LogDefaults, or what is wrong first with the text as a whole."""
+    try:
+        said, _ = _as_qm_ini(text, path)
+    except IniError as exc:
+        return [exc]
+    wrong = ini.complaints(said, path) if said else []
+    return [
+        IniError(OF_LOG.sub("stanza LogDefaults", exc.sentence).replace(" LogPath,", " LogDefaultPath,"))
+        for exc in wrong
+    ]
+
+
+def _as_qm_ini(text: str | bytes, path: str) -> tuple[str, str]:
+    """A qm.ini that says of its log what LogDefaults does, in the same lines; and LogDefaultPath. "": it says nothing.
+
+    Raises IniError.
+    """
     stanzas = [stanza for stanza in _stanzas(text, path) if stanza.name == LOG_DEFAULTS and stanza.attributes]
     if not stanzas:
-        return {}
+        return "", ""
     first, last = stanzas[0].first, stanzas[-1].last
     said, directory, inside = ["" for _ in range(last)], "", False  # each in its line, for what may be wrong with it
     for line in lines(text, path):
@@ -101,18 +140,7 @@ def log_defaults(text: str | bytes, path: str) -> dict[str, Any]:
         elif inside:
             said[line.number - 1] += f"{line.name}={line.value} "
     said[first - 1] = f"Log: {said[first - 1]}"
-    log = parse_qm_ini("\n".join([*said, f"LogPath={directory or '/'}"]), path)
-    return {
-        "log_type": log.log.log_type.value,
-        "log_primary_files": log.log.primary_files,
-        "log_secondary_files": log.log.secondary_files,
-        "log_file_pages": log.log.file_pages,
-        "log_buffer_pages": log.log.buffer_pages,
-        "log_write_integrity": log.log.write_integrity.value,
-        "log_management": log.log_management.value,
-        "log_sync": log.log.sync.value,
-        "log_sync_interval": log.log.sync_interval_ms,
-    } | ({"log_path": directory} if directory else {})
+    return "\n".join([*said, f"LogPath={directory or '/'}"]), directory
 
 
 def with_entry(text: str, entry: Entry, path: str) -> str:

@@ -133,7 +133,8 @@ def of_mqs_ini(path: str) -> list[str]:
         listed = mqsini.read(DISK, path)
     except IniError as exc:
         return [exc.sentence]
-    return [
+    wrong = [exc.sentence for exc in mqsini.complaints(read_whole(DISK, path), path)] if DISK.exists(path) else []
+    return wrong + [
         f"AMQ7048W: {path}: queue manager {entry.name!r} is listed, and there is no {file}."
         for entry in listed.entries
         if not DISK.exists(file := f"{entry.prefix}/qmgrs/{entry.directory}/qm.ini")

@@ -17,7 +17,7 @@ from qmgr.cli.command import (
     complain,
     whole,
 )
-from qmgr.errors import AlreadyExists, InUse, NameError_, Reason, Unavailable
+from qmgr.errors import AlreadyExists, IniError, InUse, NameError_, Reason, Unavailable
 from qmgr.ini import ATTRIBUTES, Directory, Whole
 from qmgr.locations import data_root
 from qmgr.objects import check_name
@@ -150,7 +150,11 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
         asked |= {"log_type": "linear", "log_management": linear}
     elif args.lc:
         asked |= {"log_type": "circular", "log_management": "Manual"}
-    defaults = mqsini.defaults(access.DISK, f"{data_root(data_path)}/mqs.ini")
+    try:
+        defaults = mqsini.defaults(access.DISK, f"{data_root(data_path)}/mqs.ini")
+    except IniError as exc:
+        amq, _, text = exc.sentence.partition(": ")
+        raise Failure(BAD_PARAMETER, amq, text) from exc
     try:
         qmgr.create(
             args.name,
@@ -190,6 +194,7 @@ COMMAND = Command(
     example="crtmqm -lp 8 -lf 16384 -q QM1",
     codes={
         EXISTS: "the queue manager exists already",
+        BAD_PARAMETER: "arguments, or LogDefaults of mqs.ini, not valid",
         NOT_AVAILABLE: "another process is creating it",
         **WHERE_FULL,
         BAD_LOG_PATH: "log path not valid",

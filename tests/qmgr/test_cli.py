@@ -921,4 +921,10 @@ def test_crtmqm_takes_what_log_defaults_says_unless_it_is_told_otherwise(run: Ru
         assert [line for line in wanted if f"   {line}\n" not in text] == []
     (data / "mqs.ini").write_text("LogDefaults:\n   LogFilePages=1\n")
     refused = run("crtmqm QM3")
-    assert refused.returncode == 71 and f"{data}/mqs.ini, line 2: value '1' of attribute LogFilePages" in refused.stderr
+    says = f"{data}/mqs.ini, line 2: value '1' of attribute LogFilePages of stanza LogDefaults"
+    assert refused.returncode == 39 and says in refused.stderr
+    (data / "mqs.ini").write_text("LogDefaults:\n   LogFilePages=1\n   Foo=2\n")
+    checked = run(f"checkini {data}/mqs.ini")
+    assert checked.returncode == 10 and says in checked.stderr
+    assert f"{data}/mqs.ini, line 3: unknown attribute 'Foo' of stanza LogDefaults" in checked.stderr
+    assert "LogDefaultPath" in checked.stderr and "LogPath" not in checked.stderr
