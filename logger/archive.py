@@ -12,7 +12,7 @@ calls it sees to it that no other process or thread works on the extents that no
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -37,7 +37,7 @@ from logger.compressed import CHUNK, NEW, Compression, compress, compression_of,
 from logger.disk import Disk, File, make_and_keep_dirs, read_whole, replace_file, way_out
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import NUMBERS, linear_number
-from logger.history import INDEX, History, belongs, extent_of, index_name, is_before, read_header
+from logger.history import INDEX, History, Place, belongs, extent_of, index_name, is_before, read_header
 from logger.progress import GiveWay, Progress, no_pause, no_progress
 
 NeededFrom = Callable[[], Mapping[str, int]]
@@ -65,11 +65,11 @@ def _is_before(path: str, sequence: int) -> bool:
     return number is not None and 0 < (linear_number(sequence) - number) % NUMBERS < NUMBERS // 2
 
 
-def undone_in(disk: Disk, history: History, *, since: int, current: int) -> frozenset[str]:
+def undone_in(disk: Disk, history: History, *, since: int, current: int, unused: bool = False) -> frozenset[str]:
     """The files in the archive that are of another past; see `undone.py`. Raises LogDamaged, OSError.
 
-    `since`: the sequence where a restart begins; `current`: the one that is written. Indexes in the active directory
-    from there on may be of that past too, and go: they are made again.
+    `since`: the sequence where a restart begins; `current`: the one that is written; `unused`: the log has never used
+    this archive. Indexes in the active directory from `since` on may be of that past too, and go: they are made again.
     """
     active = history.directories[0]
     for name in disk.list(active):
@@ -79,9 +79,9 @@ def undone_in(disk: Disk, history: History, *, since: int, current: int) -> froz
                 disk.unlink(f"{active}/{name}")
     every = History(disk, history.directories, history.log_id, history.extent_bytes, heeds_undone=False)
     found = set()
-    for sequence, places in every.copies(since=since).items():
+    for sequence, places in every.copies(since=0 if unused else since).items():
         mine = next((place for place in places if directory_of(place.path) == active), None)
-        for place in places if sequence >= since else ():
+        for place in places if sequence >= since or (unused and mine is not None) else ():
             true = mine is not None and sequence < current and _same(disk, mine.path, place.path)
             if directory_of(place.path) != active and not true:
                 found.add(name_in(place.path))
@@ -238,6 +238,18 @@ class Archive:
         claims.claim(self._disk, self.directory, self._history.log_id, f"the log of {active}")
         claims.note_used(self._disk, directory_of(active), self.directory)
 
+    def recognise(self, places: Iterable[Place]) -> None:
+        """Let files in the archive count again that are the same as these: somebody has copied them there by now.
+
+        Raises LogDamaged, OSError.
+        """
+        hidden = {extent_of(name): name for name in self._history.hidden()}
+        for place in places if hidden else ():
+            name = hidden.get(linear_number(place.sequence), "")
+            copy = f"{self.directory}/{name}"
+            if name and place.path != copy and self._disk.exists(copy) and _same(self._disk, place.path, copy):
+                self._history.show(name)
+
     def sweep(self) -> None:
         """Delete what work that was cut off has left behind: half-made files, and indexes of extents that are gone.
 
@@ -359,9 +371,15 @@ class _Work:
             header, _, _ = read_header(self._disk, step.target)
         except LogDamaged:
             return  # it is of no use to anybody
-        if header is None or (header.log_id, header.sequence) == (self._log_id, step.sequence):
+        if header is None:
             return
         whose = "another part of this log" if header.log_id == self._log_id else "another queue manager's log"
+        if (header.log_id, header.sequence) == (self._log_id, step.sequence):
+            in_archive = directory_of(step.target) != self._history.directories[0]
+            hidden = in_archive and name_in(step.target) in self._history.hidden()
+            if hidden or _same(self._disk, step.paths[0], step.target):
+                return
+            whose = "the same part of the log otherwise; compare the two"
         raise ArchiveFailed(
             f"{step.paths[0]} can't be {DONE[step.action]}: {step.target} holds {whose}; move that file away, and give "
             f"each queue manager an ArchivePath of its own"

@@ -8,6 +8,7 @@ when it is opened is looked for anew, and one that is open stays readable.
 import contextlib
 import enum
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import attrs
@@ -106,6 +107,7 @@ class History:
         self._log_directory = self.directories[0].rpartition("/")[0]
         self._heeds_undone = heeds_undone
         self._hidden = undone.NOTHING
+        self._showing = threading.Lock()  # whoever archives, and whoever reports that he has
         self.damaged: list[str] = []  # files of extents that were cut or damaged, as of the last look
         self._unread: dict[int, OSError] = {}  # by the number in the name: what the disk could not read then
 
@@ -164,11 +166,17 @@ class History:
                     found.setdefault(place.sequence, []).append((place.form is Form.COMPRESSED, place))
         return listed - there
 
+    def hidden(self) -> frozenset[str]:
+        """The names in the archive that are of another past. Raises OSError, LogDamaged."""
+        return undone.read(self._disk, self._log_directory, self.log_id).names
+
     def show(self, name: str) -> None:
         """The file of this name in the archive is of this past from now on. Raises OSError, LogDamaged."""
-        known = undone.read(self._disk, self._log_directory, self.log_id)
-        if name in known.names:
-            undone.write(self._disk, self._log_directory, self.log_id, attrs.evolve(known, names=known.names - {name}))
+        with self._showing:
+            known = undone.read(self._disk, self._log_directory, self.log_id)
+            if name in known.names:
+                known = attrs.evolve(known, names=known.names - {name})
+                undone.write(self._disk, self._log_directory, self.log_id, known)
 
     def places(self) -> dict[int, Place]:
         """Where to read each sequence, rising; looks at the directories anew. Raises OSError."""

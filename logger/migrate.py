@@ -170,6 +170,9 @@ def to_circular(disk: Disk, directory: str, most: int) -> None:
         if state.log_type is LogType.LINEAR:
             active = {number: sequence for sequence, number in active_extents(state).items()}
             ahead = [number for number, sequence in state.extents if not sequence]
+            known, head = undone.read(disk, directory, state.log_id), state.head // state.extent_bytes
+            since = min(known.since, head) if known.since else head  # from here on an archive is not this past's
+            undone.write(disk, directory, state.log_id, attrs.evolve(known, since=since))
             table = active | dict.fromkeys(ahead[: max(0, most - len(active))], 0)
             file.write(attrs.evolve(state, log_type=LogType.CIRCULAR, extents=tuple(sorted(table.items()))))
     finally:

@@ -6,11 +6,18 @@ in the files tells it from what is going to be written. But only extents before 
 archived, and a start begins at the head of one. So whatever the archive has from there on is of another past, unless it
 is what the active directory has too: a copy that somebody made by hand.
 
+Two such starts are missed by that. A backup of before there was an archive knows nothing of it, and the log may go on
+for long before ArchivePath names it again: so an archive that the log has never used is compared with all that the
+active directory has. And a circular log has no archive: what that has from where the log became circular on does not
+count when it is linear again.
+
 Nothing is moved or deleted for that: the archive may be the one of a queue manager of which this is a copy. The log
-remembers the names, in `amqharch.und` beside its control file, until it archives an extent under such a name itself.
+remembers the names, in `amqharch.und` beside its control file, until it archives an extent under such a name itself, or
+somebody else who reports that he has: what lies there is what the log has then.
 
 JSON: `log_id` in hexadecimal; `names`; `since`, a sequence from which on nothing in the archive counts, as it could not
-be looked at, or 0; and `crc`, the CRC-32 of these as text.
+be looked at, or 0; `compared`, the directory that was compared and not used yet, if there is one; and `crc`, the CRC-32
+of these as text.
 """
 
 import json
@@ -31,6 +38,7 @@ class Undone:
 
     names: frozenset[str] = frozenset()
     since: int = 0
+    compared: str = ""
 
     def hides(self, name: str, sequence: int) -> bool:
         return name in self.names or 0 < self.since <= sequence
@@ -46,7 +54,7 @@ def read(disk: Disk, directory: str, log_id: bytes) -> Undone:
         return NOTHING
     try:
         said = json.loads(read_whole(disk, path))
-        known = Undone(frozenset(map(str, said["names"])), int(said["since"]))
+        known = Undone(frozenset(map(str, said["names"])), int(said["since"]), str(said.get("compared", "")))
         if said == _said(known, log_id):
             return known
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -66,5 +74,7 @@ def write(disk: Disk, directory: str, log_id: bytes, known: Undone) -> None:
 
 
 def _said(known: Undone, log_id: bytes) -> dict[str, Any]:
-    said = {"log_id": log_id.hex(), "names": sorted(known.names), "since": known.since}
+    said: dict[str, Any] = {"log_id": log_id.hex(), "names": sorted(known.names), "since": known.since}
+    if known.compared:
+        said["compared"] = known.compared
     return said | {"crc": crc32(json.dumps(said).encode())}

@@ -66,8 +66,9 @@ MESSAGES = {
     ),
     "AMQ9018": (
         "W",
-        "The archive {path} has {count} files from beyond the end of the log: it was put back from an older copy, and "
-        "they are of a past that was undone. Nobody reads them; move them away, or delete them.",
+        "The archive {path} has {count} files that are not what the log has: it was put back from an older copy, and "
+        "they are of a past that was undone, or somebody has copied them too early. Nobody reads them; move them away, "
+        "or delete them.",
     ),
     "AMQ9017": ("W", "Puts are refused, so that checkpoints can be written: {text}"),
     "AMQ9016": ("E", "Clients that have to say who they are will be refused: {text}"),

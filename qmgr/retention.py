@@ -28,7 +28,7 @@ from logger.config import LogConfig, LogType
 from logger.disk import Disk, make_dirs, way_out
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import file_name, linear_number, number_of
-from logger.history import History, Place
+from logger.history import History, Place, extent_of
 from logger.log import Log
 from logger.notices import ArchivedNotices
 from logger.progress import GiveWay, Progress
@@ -113,12 +113,16 @@ class Retention:
         What can't be looked at now counts for nothing until it can be; the queue manager works without it.
         """
         log_id, size = self._log.state.log_id, self._log.state.extent_bytes
-        known = undone.read(disk, config.path, log_id)
+        known, archive = undone.read(disk, config.path, log_id), config.archive_directory
+        unused = archive != known.compared and archive not in claims.used_archives(disk, config.path)
         head = min(self._checkpointer.heads) // size
         since = min(known.since, head) if known.since else head
         try:
-            names = undone_in(disk, self._history, since=since, current=self._log.buffer.tail // size)
-            found = undone.Undone(known.names | names, 0)
+            current = self._log.buffer.tail // size
+            names = undone_in(disk, self._history, since=since, current=current, unused=unused)
+            found = attrs.evolve(known, names=known.names | names, since=0)
+            if unused and any(extent_of(name) is not None for name in disk.list(archive)):
+                found = attrs.evolve(found, compared=archive)
             if self._log.archive_away():
                 found = attrs.evolve(found, since=since)
         except (LogDamaged, OSError) as exc:
@@ -128,7 +132,7 @@ class Retention:
             undone.write(disk, config.path, log_id, found)
         self._unseen = bool(found.since)
         if found.names - known.names:
-            self._errors.say("AMQ9018", count=len(found.names), path=config.archive_directory)
+            self._errors.say("AMQ9018", count=len(found.names), path=archive)
 
     def _look_again(self) -> None:
         """Nothing may be archived before it is known what the archive has. Raises ArchiveFailed, LogError, OSError."""
@@ -457,15 +461,19 @@ class Retention:
         if self._management is not LogManagement.ARCHIVE:
             raise Mistake("extents are reported as archived with LogManagement=Archive only")
         number = number_of(name) if isinstance(name, str) else None
-        held = {linear_number(sequence): sequence for sequence in self._log.history().places()}
+        places = self._log.history().places()
+        held = {linear_number(sequence): sequence for sequence in places}
         if number is None or number not in held:
             raise Mistake(f"there is no log extent {name!r}; the oldest one is {name_of(min(held.values()))}")
         current = self._log.buffer.tail // self._log.state.extent_bytes
         if held[number] >= current:
             raise Mistake(f"log extent {name} is being written; it can be archived when the next one is")
         self._log.sync((held[number] + 1) * self._log.state.extent_bytes)  # else it may be written after a crash
+        first = 1 if all_before else held[number]
         with self._noting:
-            self._notices.add(1 if all_before else held[number], held[number])
+            self._notices.add(first, held[number])
+            if not self._unseen:
+                self._archive.recognise(place for s, place in places.items() if first <= s <= held[number])
             self._reported = True
 
     def advance(self) -> None:

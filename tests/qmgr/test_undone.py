@@ -1,5 +1,6 @@
 """A log that was put back from an older copy, and an archive that was not: nobody reads the other past that it has."""
 
+import contextlib
 import errno
 
 import pytest
@@ -10,6 +11,7 @@ from logger.archive import undone_in
 from logger.disk import make_dirs
 from logger.errors import LogError
 from qmgr import repairing
+from qmgr.migration import migrate_log
 from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
@@ -149,6 +151,117 @@ def test_copies_that_somebody_made_by_hand_stay_while_they_are_true() -> None:
     world.start()
     assert hidden(world) == [active[2].rpartition("/")[2]]
     assert len(list(world.qm.replay("A", "oldest"))) == 400
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_an_archive_that_is_named_again_long_after_a_backup_from_before_it_was_put_back(compress: bool) -> None:
+    """The start that sees it first begins far behind where the two pasts part, and the log has both."""
+    world = World(log_type="linear", log_secondary_files=2)
+    disk = put_back(world)
+    archive = {path: disk.peek(path) for path in disk.files(ARCHIVE)}
+    for path in archive:
+        disk.remove(path)
+    world.disk = disk
+    if world.disk.exists(f"{LOG}/{claims.USED}"):
+        world.disk.remove(f"{LOG}/{claims.USED}")
+    world.start()
+    put(world, "A", "new", 400)
+    settled(world)
+    if compress:
+        assert world.qm.compress_log().done
+    world.qm.end()
+    for path, data in archive.items():
+        world.disk.poke(path, data)
+    world.start()
+    there = {path.rpartition("/")[2] for path in archive if path.endswith(".LOG")}
+    assert set(hidden(world)) == there - {"S0000000.LOG"}
+    for _ in range(2):
+        for queue, tags in (("A", {"new"}), ("B", {"common"})):
+            told = bodies(each.message for each in world.qm.replay(queue, "oldest"))
+            assert {one.partition(" ")[0] for one in told} == tags
+        settled(world)
+        world.qm.archive_log()
+        world.qm.compress_log()
+
+
+def test_a_circular_log_leaves_nothing_in_an_archive() -> None:
+    """What it has from the time when the log was circular is of another past, though that is long before its head."""
+    world = World(log_type="linear", log_secondary_files=2)
+    world.qm.define_queue("A")
+    put(world, "A", "common", 150)
+    archived(world, compress=False)
+    world.qm.end()
+    common = [path for path in world.disk.files(ARCHIVE) if path.endswith(".LOG")]
+    migrate_log(NAME, data_path=DATA, log_type="circular", disk=world.disk)
+    backup = world.disk.snapshot(KEEP_ALL)
+    migrate_log(NAME, data_path=DATA, log_type="linear", disk=world.disk)
+    world.start()
+    put(world, "A", "undone", 400)
+    archived(world, compress=False)
+    world.qm.end()
+    for path in world.disk.files(ARCHIVE):
+        backup.poke(path, world.disk.peek(path))
+    world.disk = backup
+    world.start()
+    put(world, "A", "circular", 700)
+    settled(world)
+    world.qm.end()
+    migrate_log(NAME, data_path=DATA, log_type="linear", disk=world.disk)
+    world.start()
+    there = {path.rpartition("/")[2] for path in world.disk.files(ARCHIVE) if path.endswith(".LOG")}
+    assert len(there) > len(common) + 2
+    assert set(hidden(world)) == there - {path.rpartition("/")[2] for path in common}
+    with contextlib.suppress(qmgr.MQError):  # there is a gap
+        assert all("undone" not in one for one in bodies(each.message for each in world.qm.replay("A", "oldest")))
+
+
+@pytest.mark.parametrize("all_before", [False, True])
+def test_a_copy_that_was_made_too_early_counts_when_it_was_made_again_and_reported(all_before: bool) -> None:
+    """Somebody copies all extents each day, also the one that is being written."""
+    world = World(log_type="linear", log_primary_files=4, log_management="Archive")
+    world.qm.define_queue("A")
+    make_dirs(world.disk, ARCHIVE)
+    said = 0
+    for day in range(3):
+        put(world, "A", f"day {day}", 150)
+        world.qm.record_image()
+        active = [path for path in world.disk.files(f"{LOG}/active") if "/S" in path and path.endswith(".LOG")]
+        current = world.qm._retention.current()
+        for path in active:
+            name = path.rpartition("/")[2]
+            world.disk.poke(f"{ARCHIVE}/{name}", world.disk.peek(path))
+            if name < current and not all_before:
+                world.qm.note_archived(name)
+        if all_before:
+            world.qm.note_archived(f"S{int(current[1:8]) - 1:07d}.LOG", all_before=True)
+        settled(world)
+        world.qm.end()
+        world.start()
+        said += len(hidden(world))
+        assert all(name >= current for name in hidden(world))
+    assert said, "the one that is being written is not believed"
+    assert "S0000000.LOG" not in [path.rpartition("/")[2] for path in world.disk.files(f"{LOG}/active")]
+    told = bodies(each.message for each in world.qm.replay("A", "oldest"))
+    assert told == [f"day {day} {number}" for day in range(3) for number in range(150)]
+
+
+def test_an_extent_takes_the_place_of_no_other_version_of_it() -> None:
+    """One of the two has been damaged, or it is of another past and nothing tells which."""
+    world = World(log_type="linear", log_secondary_files=2)
+    world.qm.define_queue("A")
+    put(world, "A", "here", 400)
+    settled(world)
+    first = f"{LOG}/active/S0000000.LOG"
+    data = bytearray(world.disk.peek(first))
+    make_dirs(world.disk, ARCHIVE)
+    data[50_000] ^= 1
+    world.disk.poke(first.replace("active", "archive"), bytes(data))
+    with pytest.raises(qmgr.Unavailable, match="holds the same part of the log otherwise; compare the two"):
+        world.qm.archive_log()
+    assert world.disk.peek(first.replace("active", "archive")) == bytes(data)
+    world.disk.poke(first.replace("active", "archive"), world.disk.peek(first))
+    assert world.qm.archive_log().done
+    assert not world.disk.exists(first)
 
 
 @pytest.mark.parametrize("junk", [bytes(100), b"\xff\xfe\x00\n/archive\x00\n", b"neither\n\n"], ids=[0, 1, 2])
