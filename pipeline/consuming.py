@@ -5,6 +5,7 @@ of work, which also has what is put for them and the mark of the batch: all of t
 anything crashes, the batch is run again; either it is done, and nothing happens, or its messages are there.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Unpack
@@ -170,30 +171,46 @@ class Consuming:
 
         Raises Mistake where another one is before one that is wanted, and where they can't be told apart.
         """
-        left, other = list(wanted), False
-        there = qm.browse(self.queue, message_id=wanted[0].message_id)
-        for seen in there:
-            one = next((one for one in left if one.fits(seen)), None)
-            if one is None:
-                other = True
-                continue
-            if other:
-                raise self._behind(one)
+        left, message_id = list(wanted), wanted[0].message_id
+        while left and (one := self._first(qm, left)) is not None:
             try:
-                got = unit.get(self.queue, message_id=one.message_id, backout_requeue=self.backout_requeue)
+                got = unit.get(self.queue, message_id=message_id, backout_requeue=self.backout_requeue)
             except NoMessageAvailable:
-                continue  # somebody else was faster, or it was backed out too often
-            if not one.fits(got):
-                raise self._behind(one)
+                break  # somebody else was faster, or it was backed out too often
+            if not one.is_it(got):  # that was backed out too often, and is moved away: this is the next one
+                left.remove(one)
+                found = next((other for other in left if other.is_it(got)), None)
+                if found is None:
+                    raise self._behind(one)
+                one = found
             left.remove(one)
             yield one, got
-            if not left:
-                break
-        if not wanted[0].can_be_told and next(there, None) is not None:
+        if not wanted[0].can_be_told and next(iter(qm.browse(self.queue, message_id=message_id)), None) is not None:
             raise Mistake(
-                f"there are more messages with the id {wanted[0].message_id.hex()} on queue {self.queue!r} than the "
-                f"batch has, and nothing says which of them are meant; select put_time and body_length too"
+                f"there are more messages with the id {message_id.hex()} on queue {self.queue!r} than the batch has, "
+                f"and nothing says which of them are meant; select put_time and body_length too"
             )
+
+    def _first(self, qm: Manager, wanted: "list[Wanted]") -> "Wanted | None":
+        """Which of these is on the queue, before all others with the id. Raises Mistake where another one is before it.
+
+        And where one fits but for its body.
+        """
+        other, otherwise = False, False
+        for seen in qm.browse(self.queue, message_id=wanted[0].message_id):
+            one = next((one for one in wanted if one.is_it(seen)), None)
+            if one is not None:
+                if other:
+                    raise self._behind(one)
+                return one
+            other, otherwise = True, otherwise or any(one.fits(seen) for one in wanted)
+        if otherwise:
+            raise Mistake(
+                f"the message with the id {wanted[0].message_id.hex()} on queue {self.queue!r} has another body than "
+                f"the batch says: if the query changes the body, give that column another name; else it is another "
+                f"message that was put in the same moment: get that one first, or move it to another queue"
+            )
+        return None
 
     def _behind(self, one: "Wanted") -> Mistake:
         return Mistake(
@@ -236,6 +253,7 @@ class Wanted:
     position: int | None
     put_time: int | None  # microseconds since 1970-01-01 UTC
     body_length: int | None
+    body: bytes | None  # its digest, as far as the batch has it as it was
     rows: list[int] = attrs.field(factory=list, eq=False)
 
     @property
@@ -248,25 +266,48 @@ class Wanted:
         return self.put_time is not None or self.body_length is not None
 
     def fits(self, message: Message) -> bool:
-        """Is it this one, as far as its rows say?"""
+        """Is it this one, as far as its rows say but for the body?"""
         return self.put_time in (None, message.put_time_us) and self.body_length in (None, len(message.body))
+
+    def is_it(self, message: Message) -> bool:
+        """Is it this one, as far as its rows say? Two may have been put with one id in the same moment."""
+        return self.fits(message) and self.body in (None, _digest(message.body))
 
 
 def wanted_of(batch: "pa.Table") -> list[Wanted]:
     """The messages that a batch is of, in their order. Raises Mistake.
 
     With `lsn` and `position` each is known for what it is; else those with the same id are one, unless they differ in
-    `put_time` or `body_length`.
+    `put_time`, `body_length` or `body`.
     """
     ids = batch.column("message_id").to_pylist()
     if None in ids:
         raise Mistake("a row of the batch has no message_id (null), which says what to take")
     others = [_numbers(batch, name) for name in ("lsn", "position", "put_time", "body_length")]
     found: dict[Wanted, Wanted] = {}
-    for row, said in enumerate(zip(ids, *others, strict=True)):
+    for row, said in enumerate(zip(ids, *others, _bodies(batch, others[-1]), strict=True)):
         one = Wanted(*said)
         found.setdefault(one, one).rows.append(row)
     return sorted(found.values(), key=lambda one: (one.lsn or 0, one.position or 0))
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=16).digest()
+
+
+def _bodies(batch: "pa.Table", lengths: "list[int | None]") -> "list[bytes | None]":
+    """The digests of the column, as far as it is there and still what the stream has under this name."""
+    import pyarrow as pa
+
+    if "body" in batch.column_names and pa.types.is_binary(batch.schema.field("body").type):
+        said = [
+            (None, 0) if one is None else (_digest(one), len(one))
+            for part in batch["body"].chunks
+            for one in part.to_pylist()
+        ]
+        if [length for _, length in said] == lengths:
+            return [digest for digest, _ in said]
+    return [None] * batch.num_rows
 
 
 def _numbers(batch: "pa.Table", name: str) -> "list[int | None]":

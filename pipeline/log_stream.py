@@ -47,7 +47,7 @@ class LogStream(DataSourceStreamReader):
         """Where a new query begins: the same for all that Spark asks, while the log goes on.
 
         Spark notes the ends of batches, and not where the first one begins: when that is run again, Spark asks anew. So
-        what begins where the log ends begins with an empty batch, which has that place for its end.
+        the end of the first one says it (`from`), and what begins where the log ends begins with an empty batch.
 
         Raises NotInLog when the log does not reach back so far.
         """
@@ -82,10 +82,15 @@ class LogStream(DataSourceStreamReader):
         return {"lsn": at, "log": self.log().log_id.hex()}
 
     def reached(self, at: int, since: int | None = None) -> Offset:
-        """The offset of where a record ends, with its time. `since`: where one ended before that, not to look there."""
+        """The offset of where a record ends, with its time. `since`: where one ended before that, not to look there.
+
+        That of the first batch has its beginning, too.
+        """
         if self._told is None or self._told["lsn"] != at:
             last = self.log().last_before(at, since=since)
             self._told = self.offset(at) | ({"time": last.time} if last is not None and last.end == at else {})
+            if self.began is not None and since in (None, self.began):
+                self._told["from"] = self.began
         return self._told
 
     def lsn(self, offset: Offset) -> int:
@@ -107,6 +112,8 @@ class LogStream(DataSourceStreamReader):
     def between(self, start: Offset, end: Offset) -> tuple[int, int]:
         """The LSNs of two offsets that Spark has kept. Raises Mistake, LogDamaged."""
         first, last = self.lsn(start), self.lsn(end)
+        if first == self.began and isinstance(began := end.get("from"), int):  # else it is as it would begin now
+            first = min(began, last)
         moves = self.asked.start == LATEST or isinstance(self.asked.start, datetime.datetime)
         if last < first == self.began:  # the first batch, run again: an empty one, or what it read is gone
             self.refuse_gone(last)

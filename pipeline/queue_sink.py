@@ -299,8 +299,9 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """It is done, unless it was divided otherwise before. Raises Mistake."""
         _refuse_left_over(self.reach, messages, batchId)
-        if any(isinstance(put, Put) and put.messages for put in messages):
-            self.notes.note(batchId)
+        parts = [put.key.part for put in messages if isinstance(put, Put) and put.messages]
+        if parts:
+            self.notes.note(batchId, parts)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was put stays; Spark runs the batch again, which puts the rest."""
@@ -308,22 +309,20 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
 
 @attrs.frozen
 class Notes:
-    """What is noted beside a query's checkpoint, where that is a folder of this machine: the last batch that was put.
+    """What is noted beside a query's checkpoint, where that is a folder of this machine: the last batch that was put,
+    and its parts.
 
-    A queue manager that is put back from an older copy has lost batches, and their marks with them: Spark goes on
-    behind these all the same, and only somebody else can tell.
+    A queue manager that is put back from an older copy, or recovered to an earlier moment, has lost batches or parts of
+    one, and their marks with them: Spark goes on behind these all the same, and only somebody else can tell.
     """
 
     reach: Reach
     folder: str | None
 
-    @property
-    def _where(self) -> list[str | None]:
-        return [self.reach.name_or_url, self.reach.data_path]
-
-    def note(self, batch: int) -> None:
+    def note(self, batch: int, parts: list[str]) -> None:
         if self.folder is not None:
-            text = json.dumps({"to": self._where, "batch": batch})
+            with self.reach.connect("spark commit") as qm:
+                text = json.dumps({"to": qm.name, "batch": batch, "parts": parts})
             replace_file(PosixDisk(), f"{self.folder}/{NOTED}", text.encode())
 
     def refuse_older_marks(self) -> None:
@@ -331,15 +330,19 @@ class Notes:
         if self.folder is None or not Path(self.folder, NOTED).exists():
             return
         noted, said = (json.loads(Path(self.folder, name).read_bytes()) for name in (NOTED, "metadata"))
-        if noted["to"] != self._where:
-            return
-        query = f"query {said['id']}"
+        query, batch = f"query {said['id']}", noted["batch"]
         with self.reach.connect("spark plan") as qm:
-            last = max((mark.batch for mark in marks.listed(qm, query)), default=None)
-        if last is None or last < noted["batch"]:
+            if qm.name != (noted["to"] if isinstance(noted["to"], str) else noted["to"][0]):
+                return  # the query puts to another one now
+            done = {mark.key.part: mark.batch for mark in marks.listed(qm, query)}
+        last = max(done.values(), default=None)
+        lost = [part for part in noted.get("parts", ()) if done.get(part, -1) < batch]
+        if done.get(marks.ALL, -1) < batch and (lost or last is None or last < batch):
             reached = "nothing" if last is None else f"batches up to {last}"
+            if last is not None and last >= batch:
+                reached = f"only {len(noted['parts']) - len(lost)} of its {len(noted['parts'])} parts"
             raise Mistake(
-                f"batch {noted['batch']} of {query} was put before, and queue manager {self.reach.name_or_url!r} "
+                f"batch {batch} of {query} was put before, and queue manager {self.reach.name_or_url!r} "
                 f"remembers {reached}: it was put back from an older copy or made anew, or the marks were deleted. "
                 f"Put the checkpoint back to a batch that it remembers; or remove {self.folder}/{NOTED} to go on "
                 f"without what it has lost"

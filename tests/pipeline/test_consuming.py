@@ -165,6 +165,45 @@ def test_of_messages_with_one_id_the_one_that_is_meant_is_taken(face: Manager, q
     assert (found[2:], bodies(qm, "A")) == (["row 0", "row 1", "row 2"], [])
 
 
+def with_bodies(*messages: qmgr.Message) -> pa.Table:
+    """A batch that has the bodies, as the stream has them."""
+    return streamed(*messages, body=pa.array([message.body for message in messages], pa.binary()))
+
+
+def twins(face: Manager) -> list[qmgr.Message]:
+    """Of one id, one moment and one length."""
+    face.put_many("A", [b"line 1", b"line 2"], message_id=b"X")
+    found = list(face.browse("A"))
+    assert found[0].put_time == found[1].put_time
+    return found
+
+
+def test_of_messages_that_were_put_together_the_body_says_which_is_meant(face: Manager, qm: qmgr.QueueManager) -> None:
+    first, second = twins(face)
+    found: list[str] = []
+    with pytest.raises(Mistake, match=r"another message with the id 58.* is on queue 'A' before the one that is"):
+        consuming().once(face, QUERY, 0, lambda: with_bodies(second), never)
+    assert qm.get("A").body == b"line 1"
+    with pytest.raises(Mistake, match=r"message with the id 58.* on queue 'A' has another body than the batch says"):
+        consuming().once(face, QUERY, 0, lambda: with_bodies(first), never)
+    consuming().once(face, QUERY, 0, lambda: with_bodies(first, second), worked_on(found))
+    assert (found, bodies(qm, "A")) == (["row 1"], [])
+    third, fourth = twins(face)
+    consuming().once(face, QUERY, 1, lambda: with_bodies(third, fourth, third), worked_on(found))
+    assert (found[1:], bodies(qm, "A")) == (["row 0", "row 1", "row 2"], [])
+
+
+def test_a_body_that_the_query_has_made_is_no_reason_to_leave_a_message(face: Manager, qm: qmgr.QueueManager) -> None:
+    one = qm.put("A", b"text")
+    for number, made in enumerate((pa.array(["text"]), pa.array([b"longer text"], pa.binary()))):
+        one = one if number == 0 else qm.put("A", b"text")
+        consuming().once(face, QUERY, number, lambda: streamed(one, body=made), lambda rows, uow: None)  # noqa: B023
+        assert bodies(qm, "A") == []
+    one = qm.put("A", b"text")
+    with pytest.raises(Mistake, match="if the query changes the body, give that column another name"):
+        consuming().once(face, QUERY, 2, lambda: streamed(one, body=pa.array([b"TEXT"], pa.binary())), never)
+
+
 class Busy:
     """A queue manager to which others put just when a browse has shown something of queue A."""
 
@@ -274,11 +313,17 @@ def test_what_nobody_can_work_on_is_moved_away(face: Manager, qm: qmgr.QueueMana
     seen: list[Any] = []
     consuming().once(face, QUERY, 0, lambda: table(ids), lambda rows, uow: seen.append(rows.column("more").to_pylist()))
     assert (seen, bodies(qm, "A"), bodies(qm, "B")) == ([["row 1"]], [], [b"poison"])
+    alike = [qm.put("A", body, message_id=b"X") for body in (b"bad", b"good", b"better")]
+    unit = qm.begin()
+    unit.get("A")
+    unit.backout()
+    consuming().once(face, QUERY, 5, lambda: streamed(*alike), lambda rows, uow: seen.append(rows["more"].to_pylist()))
+    assert (seen.pop(), bodies(qm, "A"), bodies(qm, "B")) == (["row 1", "row 2"], [], [b"poison", b"bad"])
     [poison] = put(qm, b"poison")
     unit = qm.begin()
     unit.get("A")
     unit.backout()
-    consuming(backout_requeue=False).once(face, QUERY, 1, lambda: table([poison]), lambda rows, uow: seen.append(rows))
+    consuming(backout_requeue=False).once(face, QUERY, 6, lambda: table([poison]), lambda rows, uow: seen.append(rows))
     assert len(seen) == 2
 
 

@@ -380,6 +380,30 @@ def test_a_first_batch_that_is_run_again_when_all_of_it_is_gone_says_so(past: Pa
         reader.partitions(reader.initialOffset(), end)
 
 
+@pytest.mark.parametrize("place", ["startingTime", "startingLsn", "oldest"])
+def test_a_first_batch_that_is_run_again_when_its_beginning_is_gone_says_so(
+    past: Path, tmp_path: Path, place: str
+) -> None:
+    """Spark keeps its end alone, and asks once more where to begin: that was another place by then."""
+    log = logs.copy(past, tmp_path / "log")
+    row = next(row for row in read(table(options(past))) if row["lsn"] > 2 * EXTENT)
+    given = {"startingTime": {"startingTime": row["time"].isoformat()}, "startingLsn": {"startingLsn": str(row["lsn"])}}
+
+    def reader() -> LimitedLogStream:
+        return LimitedLogStream(asked({"path": str(log)} | given.get(place, {})), ARROW)
+
+    first = reader()
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    rows = batch(first, first.initialOffset(), end)
+    again = reader()
+    assert batch(again, again.initialOffset(), end) == rows
+    for file in logs.files(log)[:4]:
+        file.unlink()
+    with pytest.raises(LogDamaged, match=r"S000000\d\.LOG"):
+        again = reader()
+        again.partitions(again.initialOffset(), end)
+
+
 def test_an_extent_that_is_missing_on_the_way_is_not_jumped(past: Path, tmp_path: Path) -> None:
     log = logs.copy(past, tmp_path / "log")
     missing = logs.files(log)[3]
