@@ -651,6 +651,7 @@ class Engine(Holding):
                     raise self.unreadable(queue, exc) from exc.__cause__
             if not entries:
                 return
+            expired: list[Entry] = []
             for entry in entries:
                 self.check()
                 body, there = entry.body, entry.status == READY
@@ -658,9 +659,16 @@ class Engine(Holding):
                     with self.lock:
                         there = self._claim(queue, entry) is not None
                 now = self.steady.now_us()
-                if not there or 0 < entry.expires <= now:
+                if there and 0 < entry.expires <= now:
+                    expired.append(entry)
+                    there = False
+                if not there:
                     continue
                 if entry.lsn > self.log.safe:
                     self.force(entry.lsn)
                 yield decode(entry.head, body, queue.name, entry.backouts, now)
             position = _position(entries[-1], order)
+            if expired:  # as by a get: what nobody sees should not fill the queue
+                with self.lock:
+                    if self.refusal is None and not queue.damaged and not queue.deleted:
+                        self.expire_locked(queue, expired)

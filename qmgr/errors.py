@@ -86,6 +86,14 @@ class Reason(enum.IntEnum):
     BACKOUT_THRESHOLD_REACHED = 2362
     LOGGER_STATUS = 2411
     PROPERTY_NAME_ERROR = 2442
+    LOG_TYPE_ERROR = 3175
+    CURRENT_LOG_EXTENT = 3378
+    LOG_EXTENT_NOT_FOUND = 3379
+
+    @property
+    def symbol(self) -> str:
+        """The name as IBM MQ writes it: commands have reasons of their own, from 3000 on."""
+        return f"{'MQRCCF' if self >= 3000 else 'MQRC'}_{self.name}"
 
 
 class MQError(Exception):
@@ -96,12 +104,12 @@ class MQError(Exception):
     def __init__(self, text: str, *, reason: Reason | None = None, name: str = "") -> None:
         self.reason = self.default_reason if reason is None else reason
         self.name = name
-        super().__init__(f"{text} ({self.reason.value} MQRC_{self.reason.name})")
+        super().__init__(f"{text} ({self.reason.value} {self.reason.symbol})")
 
     @property
     def sentence(self) -> str:
         """The text without the reason code at its end."""
-        return str(self).removesuffix(f" ({self.reason.value} MQRC_{self.reason.name})")
+        return str(self).removesuffix(f" ({self.reason.value} {self.reason.symbol})")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What is copied, or comes from another process, has its text already."""

@@ -30,7 +30,7 @@ def describe_queue(queue: Queue) -> dict[str, Any]:
     """How a queue stands, for those who look from other processes. The caller need not hold the lock."""
     return {
         "name": queue.name,
-        "depth": queue.depth,
+        "depth": queue.depth or (None if queue.damaged else 0),  # what can't be read may be any number
         "uncommitted": queue.uncommitted,
         "memory": sum(queue.memory_bytes),
         "max_depth": queue.definition.max_depth,

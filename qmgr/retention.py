@@ -34,7 +34,7 @@ from logger.notices import ArchivedNotices
 from logger.progress import GiveWay, Progress
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
-from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse, Unavailable
+from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse, Reason, Unavailable
 from qmgr.ini import LogManagement
 from recovery import extent_index
 from recovery.errors import QueueDamaged
@@ -459,15 +459,18 @@ class Retention:
         """
         self._check()
         if self._management is not LogManagement.ARCHIVE:
-            raise Mistake("extents are reported as archived with LogManagement=Archive only")
+            text = "extents are reported as archived with LogManagement=Archive only"
+            raise Mistake(text, reason=Reason.LOG_TYPE_ERROR)
         number = number_of(name) if isinstance(name, str) else None
         places = self._log.history().places()
         held = {linear_number(sequence): sequence for sequence in places}
         if number is None or number not in held:
-            raise Mistake(f"there is no log extent {name!r}; the oldest one is {name_of(min(held.values()))}")
+            text = f"there is no log extent {name!r}; the oldest one is {name_of(min(held.values()))}"
+            raise Mistake(text, reason=Reason.LOG_EXTENT_NOT_FOUND)
         current = self._log.buffer.tail // self._log.state.extent_bytes
         if held[number] >= current:
-            raise Mistake(f"log extent {name} is being written; it can be archived when the next one is")
+            text = f"log extent {name} is being written; it can be archived when the next one is"
+            raise Mistake(text, reason=Reason.CURRENT_LOG_EXTENT)
         self._log.sync((held[number] + 1) * self._log.state.extent_bytes)  # else it may be written after a crash
         first = 1 if all_before else held[number]
         with self._noting:

@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> int:
     for each in shown:
         print("\n".join([brief(each)] if args.q else full(each)))
     if not shown:
-        none = "no transactions" if nothing_asked and not args.q else "no such transactions"
-        complain(f"AMQ7055I: queue manager {name!r} has {none}{' in doubt' * nothing_asked}.")
+        none = "no transactions in doubt" if nothing_asked and not args.q else "no such transactions"
+        complain(f"AMQ7055I: queue manager {name!r} has {none}.")
         return NO_TRANSACTIONS
     return 0
 
@@ -58,7 +58,8 @@ def full(each: TransactionInfo) -> Iterator[str]:
         if moment_us:
             moment = datetime.datetime.fromtimestamp(moment_us / 1_000_000, datetime.UTC)
             yield f"   {prefix}DA({moment:%Y-%m-%d}) {prefix}TI({moment:%H.%M.%S})"
-    yield f"   FIRSTLSN({lsn.text(each.first_lsn)}) PUTS({each.puts}) GETS({each.gets})"
+    first = lsn.text(each.first_lsn) if each.first_lsn else " "  # nothing of it is logged yet
+    yield f"   FIRSTLSN({first}) PUTS({each.puts}) GETS({each.gets})"
 
 
 COMMAND = Command(

@@ -14,6 +14,7 @@ ALL = "*", "all"
 QUEUES = "queue", "q", "qlocal", "ql"
 ALIASES = "qalias", "qa"
 DEFINITIONS = "qmgr", "catalog", "ctlg", "syncfile"
+ON_ANY_LOG = "syncfile"  # which IBM MQ makes again from what it knows, not from its log
 _OF_IBM_MQ = """
     authinfo channel chl clntconn clcn clchltab listener lstr namelist nl process prcs qmodel qm qremote qr
     service srvc topic top
@@ -45,6 +46,11 @@ def _meant(names: list[str], generic: str) -> list[str]:
     if generic.endswith("*"):
         return [name for name in names if name.startswith(generic[:-1])]
     return [name for name in names if name == generic]
+
+
+def name_of(kind: str) -> str:
+    """The type as it is told of the definitions."""
+    return {"ctlg": "catalog", "*": "qmgr", "all": "qmgr"}.get(kind, kind)
 
 
 def definitions(kind: str) -> bool:

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         for alias in aliases:
             tally.done(f"Media image for object {alias}, type qalias recorded.")
         if objects.definitions(args.t):
-            tally.done(f"Media image for object {name}, type qmgr recorded.")
+            tally.done(f"Media image for object {name}, type {objects.name_of(args.t)} recorded.")
         code = tally.end(name, args.t, args.name)
         if args.l:
             restart, media = manager.oldest_extents()

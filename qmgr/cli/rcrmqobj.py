@@ -26,13 +26,18 @@ def options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     name = access.named(args.m, args.data_path)
-    if args.name is None and not objects.definitions(args.t):
+    if args.name is None and not objects.definitions(args.t) and args.t != "clchltab":
         raise Failure(
             BAD_ARGUMENTS, "AMQ7006E", f"-t {args.t} needs a name, or its start and *, which may be '*' alone."
         )
     args.name = args.name or "*"
     tally = objects.Tally(CODES, quiet=args.z)
     with access.started(name, args.data_path) as manager:
+        if args.t != objects.ON_ANY_LOG:
+            try:
+                manager.record_image([])  # which says whether there is media recovery at all
+            except MediaNotSupported as exc:
+                return tally.refused(exc)
         for queue in objects.queues(manager, args.t, args.name):
             try:
                 recreate(manager, queue)
@@ -47,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         for alias in aliases:
             tally.done(f"Object {alias}, type qalias recreated.")
         if objects.definitions(args.t):
-            tally.done(f"Object {name}, type qmgr recreated.")
+            tally.done(f"Object {name}, type {objects.name_of(args.t)} recreated.")
         return tally.end(name, args.t, args.name)
 
 
@@ -63,8 +68,9 @@ COMMAND = Command(
     name="rcrmqobj",
     purpose="Rebuild lost or damaged objects from their media images and the log.",
     notes=access.HOW.format(method="qm.recreate()")
-    + "\n\nLinear logging only. Non-persistent messages are not recovered.",
-    usage="[-m QMgrName] [-z] -t ObjectType [--data-path dir] GenericObjName",
+    + "\n\nLinear logging only, but for -t syncfile. Non-persistent messages are not recovered. -t qmgr, catalog and\n"
+    "syncfile need no name.",
+    usage="[-m QMgrName] [-z] -t ObjectType [--data-path dir] [GenericObjName]",
     example="rcrmqobj -m QM1 -t ql ORDERS",
     codes={
         NOT_RECOVERABLE: "an object is not media recoverable",

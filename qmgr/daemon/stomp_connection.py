@@ -386,7 +386,7 @@ class Connection(asyncio.Protocol):
         if isinstance(error, FrameError) or error.reason in FAULTS:
             self._around.report(self.address, error)
         reason = error.reason
-        headers = {"message": str(error), "reason-code": str(int(reason)), "reason": f"MQRC_{reason.name}"}
+        headers = {"message": str(error), "reason-code": str(int(reason)), "reason": reason.symbol}
         if receipt is not None:
             headers["receipt-id"] = receipt
         if self._deadline:  # not connected yet

@@ -27,6 +27,9 @@ NUMBERS = {
     Reason.Q_MGR_STOPPING: ("AMQ8146E", "Queue manager not available"),
     Reason.STORAGE_MEDIUM_FULL: ("AMQ8139E", "Storage not available"),
     Reason.RESOURCE_PROBLEM: ("AMQ8139E", "Storage not available"),
+    Reason.LOG_TYPE_ERROR: ("AMQ9056E", "Nothing noted as archived"),
+    Reason.LOG_EXTENT_NOT_FOUND: ("AMQ9056E", "Nothing noted as archived"),
+    Reason.CURRENT_LOG_EXTENT: ("AMQ9056E", "Nothing noted as archived"),
 }
 OTHER = "AMQ8101E"
 

@@ -50,8 +50,13 @@ def _defined(table: grammar.Table, definition: Any) -> dict[str, str]:
 
 def queue(info: QueueInfo) -> Fields:
     blank = dict.fromkeys(grammar.QUEUE_SHOWS, BLANK)
-    standing = {"CURDEPTH": str(info.depth), "DEFTYPE": "PREDEFINED"}
+    standing = {"CURDEPTH": _depth(info), "DEFTYPE": "PREDEFINED"}
     return {"QUEUE": info.name, "TYPE": "QLOCAL", **blank, **standing, **_defined(grammar.QLOCAL, info)}
+
+
+def _depth(info: QueueInfo) -> str:
+    """Blank where nobody knows: what of a damaged queue can't be read may be any number of messages."""
+    return BLANK if info.damaged and not info.depth else str(info.depth)
 
 
 def alias(definition: AliasDefinition) -> Fields:
@@ -66,7 +71,7 @@ def queue_status(info: QueueInfo, media: str) -> Fields:
         "QUEUE": info.name,
         "TYPE": "QUEUE",
         **dict.fromkeys(grammar.STATUS_SHOWS, BLANK),
-        "CURDEPTH": str(info.depth),
+        "CURDEPTH": _depth(info),
         "LPUTDATE": put[0],
         "LPUTTIME": put[1],
         "LGETDATE": got[0],

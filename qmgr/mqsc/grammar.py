@@ -243,6 +243,8 @@ MONITOR = ("MSGAGE", "LGETDATE", "LGETTIME", "LPUTDATE", "LPUTTIME", "MONQ", "QT
 # shown, and never set; what is blank is not known here
 QUEUE_SHOWS = ("CURDEPTH", "IPPROCS", "OPPROCS", "DEFTYPE", "CRDATE", "CRTIME", "ALTDATE", "ALTTIME")
 ALIAS_SHOWS = ("ALTDATE", "ALTTIME")
+# of queues of other types, which can be asked for among all
+OTHER_QUEUES_SHOW = ("RNAME", "RQMNAME", "XMITQ", "CLUSQMGR", "CLUSDATE", "CLUSTIME", "CLUSQT")
 QMGR_SHOWS = ("QMNAME", "COMMANDQ", "DISTL", "PLATFORM", "MAXPRTY", "SYNCPT")
 STATUS_SHOWS = (
     *("CURDEPTH", "MAXDEPTH", "CURFSIZE", "CURMAXFS", "IPPROCS", "OPPROCS", "LGETDATE", "LGETTIME", "LPUTDATE"),
@@ -341,6 +343,7 @@ class Reduction:
 
 DELETING = {"IGNSTATE": YES_NO, "AUTHREC": YES_NO}
 LIKE = {"LIKE": Name(blank=False), "REPLACE": None, "NOREPLACE": None}
+CLUSINFO = {"CLUSINFO": None}
 FORCE = {"FORCE": None}  # IBM MQ alters what is open with FORCE only; here nothing is held open
 TYPES = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "QCLUSTER", "ALL")
 
@@ -363,14 +366,14 @@ COMMANDS = {
         row("DELETE", "QLOCAL", naming=Naming.NAME, options={"PURGE": None, "NOPURGE": None} | DELETING),
         row("DELETE", "QALIAS", naming=Naming.NAME, options=DELETING),
         row("CLEAR", "QLOCAL", naming=Naming.NAME),
-        row("DISPLAY", "QLOCAL", naming=Naming.GENERIC, shows=(*QLOCAL, *QUEUE_SHOWS)),
-        row("DISPLAY", "QALIAS", naming=Naming.GENERIC, shows=(*QALIAS, *ALIAS_SHOWS)),
+        row("DISPLAY", "QLOCAL", naming=Naming.GENERIC, shows=(*QLOCAL, *QUEUE_SHOWS, "TYPE"), options=CLUSINFO),
+        row("DISPLAY", "QALIAS", naming=Naming.GENERIC, shows=(*QALIAS, *ALIAS_SHOWS, "TYPE"), options=CLUSINFO),
         row(
             "DISPLAY",
             "QUEUE",
             naming=Naming.GENERIC,
-            shows=tuple(dict.fromkeys((*QLOCAL, *QALIAS, *QUEUE_SHOWS))),
-            options={"TYPE": OneOf(*TYPES), "CLUSINFO": None},
+            shows=tuple(dict.fromkeys((*QLOCAL, *QALIAS, *QUEUE_SHOWS, "TYPE", *OTHER_QUEUES_SHOW))),
+            options={"TYPE": OneOf(*TYPES), **CLUSINFO},
         ),
         row(
             "DISPLAY",
@@ -413,7 +416,7 @@ OBJECTS = {
     "Q": "QUEUE",
     "QS": "QSTATUS",
 }
-SYNONYMS = {"TARGQ": "TARGET"}  # of attributes
+SYNONYMS = {"TARGQ": "TARGET", "QTYPE": "TYPE"}  # of attributes
 _ABSENT = """
     AUTHINFO AUTHSERV CHANNEL CHL CHLAUTH CHSTATUS CHS CLUSQMGR COMMINFO ENTAUTH LISTENER LSSTATUS NAMELIST NL POLICY
     PROCESS PRO PUBSUB QCLUSTER QC QMODEL QM QREMOTE QR SBSTATUS SERVICE SUB SVSTATUS TCLUSTER TOPIC TPSTATUS

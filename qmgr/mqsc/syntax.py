@@ -14,6 +14,7 @@ from qmgr.mqsc.values import Name, Value, Words, either
 from qmgr.mqsc.where import COMPARE, Condition
 
 NEAR = 0.7  # how much of two words is the same: what is less like is another attribute
+A_FEW = 24  # words that a sentence names
 MOST_OF_A_WORD = 40  # characters that are compared with words that are known
 
 
@@ -119,7 +120,7 @@ class _Statement:
             self._once(word, switch.word)
             _alone(word)
             self.settings[switch.word] = name == switch.word
-        elif name in row.options:
+        elif name in row.options and not (word.values is None and name in row.shows):
             self._once(word, name)
             value = row.options[name]
             if value is None:
@@ -141,11 +142,12 @@ class _Statement:
     def _instead(self, name: str) -> str:
         """What may have been meant, or what there is."""
         row = self.row
-        known = [*row.options, *(["ALL", "WHERE"] if row.shows else []), *row.settings, *row.shows]
+        known = list(dict.fromkeys([*row.options, *(["ALL", "WHERE"] if row.shows else []), *row.settings, *row.shows]))
         near = difflib.get_close_matches(name[:MOST_OF_A_WORD], [word for word in known if word != name], cutoff=NEAR)
         if near:
             return f"did you mean {either(near)}?"
-        return f"it has {', '.join(known)}" if known else "it has no keywords"
+        more = f" and {len(known) - A_FEW} more" if len(known) > A_FEW else ""
+        return f"it has {', '.join(known[:A_FEW])}{more}" if known else "it has no keywords"
 
     def _once(self, word: Parameter, name: str) -> None:
         if name in self.settings or name in self.options or (name == "WHERE" and self.where is not None):

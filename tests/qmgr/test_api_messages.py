@@ -287,6 +287,38 @@ def test_expired_messages_are_passed_over_by_every_way_of_getting(world: World) 
     assert qm.queue("A").depth == 0
 
 
+@pytest.mark.parametrize("paged", [False, True])
+def test_a_browse_removes_the_expired_messages_that_it_finds(world: World, paged: bool) -> None:
+    """Else a queue that looks empty is full."""
+    world.qm.define_queue("Q", max_depth=6, default_persistence=True)
+    for number in range(6):
+        world.qm.put("Q", b"%d" % number, expiry=1.0 if number % 2 else None)
+    if paged:
+        world.qm.checkpoint()
+        world.crash()
+    world.clock.advance(2)
+    with pytest.raises(qmgr.QueueFull):
+        world.qm.put("Q", b"one more")
+    assert [message.body for message in world.qm.browse("Q")] == [b"0", b"2", b"4"]
+    assert world.qm.queue("Q").depth == 3
+    world.qm.put("Q", b"one more")
+    world.crash()
+    assert [message.body for message in world.qm.get_many("Q", 9)] == [b"0", b"2", b"4", b"one more"]
+
+
+def test_a_browse_leaves_what_a_unit_of_work_has_got(world: World) -> None:
+    world.qm.define_queue("Q")
+    world.qm.put("Q", b"expires", expiry=1.0)
+    unit = world.qm.begin()
+    unit.get("Q")
+    world.clock.advance(2)
+    assert list(world.qm.browse("Q")) == []
+    assert world.qm.queue("Q").uncommitted == 1
+    unit.backout()
+    assert list(world.qm.browse("Q")) == []
+    assert (world.qm.queue("Q").depth, world.qm.queue("Q").uncommitted) == (0, 0)
+
+
 def test_the_sweep_removes_expired_messages_without_a_get(world: World) -> None:
     qm = world.qm
     qm.put_many("A", [b"x"] * 250, expiry=10)

@@ -240,8 +240,9 @@ BOTH = [("QL.A", QUEUE), ("QL.B", QUEUE)]
         ("-t all '*'", [*BOTH, ("QM1", "qmgr")], 28, "AMQ7044E: queue 'OTHER' is not media recoverable"),
         ("-t '*' 'QL*'", [*BOTH, ("QM1", "qmgr")], 0, ""),
         ("-t qmgr '*'", [("QM1", "qmgr")], 0, ""),
-        ("-t ctlg '*'", [("QM1", "qmgr")], 0, ""),
-        ("-t syncfile", [("QM1", "qmgr")], 0, ""),
+        ("-t ctlg '*'", [("QM1", "catalog")], 0, ""),
+        ("-t syncfile", [("QM1", "syncfile")], 0, ""),
+        ("-t clchltab", [], 128, "AMQ7085E: queue manager 'QM1' has no object '*' of type clchltab."),
         ("-t qa ALSO", [("ALSO", "qalias")], 0, ""),
         ("-t qalias 'QL*'", [], 128, "AMQ7085E: queue manager 'QM1' has no object 'QL*' of type qalias."),
         ("-t ql NONE", [], 128, "AMQ7085E: queue manager 'QM1' has no object 'NONE' of type ql."),
@@ -317,12 +318,20 @@ def test_circular_logging_is_not_supported(run: Run, data: Path) -> None:
     run("crtmqm QM1")
     with qmgr.start("QM1", data_path=data) as manager:
         manager.define_queue("A")
-    for words in ("rcdmqimg -m QM1 -t ql A", "rcdmqimg -m QM1 -t qmgr", "rcrmqobj -m QM1 -t ql A"):
+    for words in (
+        *("rcdmqimg -m QM1 -t ql A", "rcdmqimg -m QM1 -t qmgr", "rcrmqobj -m QM1 -t ql A"),
+        *("rcrmqobj -m QM1 -t qmgr", "rcrmqobj -m QM1 -t ctlg"),
+    ):
         out, err = run(words, 68)
         assert out == ""
         assert err.startswith("AMQ7044E: queue manager 'QM1' has circular logging")
         assert "migmqlog" in err
         assert run(words.replace("-t", "-z -t"), 68) == ("", "")
+
+
+def test_the_syncfile_is_made_again_whatever_the_log(run: Run) -> None:
+    run("crtmqm QM1")
+    assert run("rcrmqobj -m QM1 -t syncfile") == (OBJECT.format("QM1", "syncfile"), "")
 
 
 def test_an_object_in_use_has_a_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
