@@ -100,6 +100,8 @@ def queue_manager(manager: "QueueManager") -> Fields:
     fields = _defined(grammar.QMGR, manager.attributes)
     if manager.attributes.max_uncommitted is None:
         fields["MAXUMSGS"] = str(manager.config.tuning.max_uncommitted_messages)
+    if manager.config.log.log_type is not LogType.LINEAR:
+        fields["LOGGEREV"] = "DISABLED"  # it was enabled when the log was linear, and has no effect now
     none = {"COMMANDQ": BLANK, "DISTL": "NO"}  # there is no command server here, nor are there distribution lists
     return {"QMNAME": manager.name, **fields, **none, "PLATFORM": "UNIX", "MAXPRTY": "9", "SYNCPT": "SYNCPT"}
 

@@ -182,6 +182,8 @@ class Interpreter:
     def _alias(self, name: str) -> AliasDefinition:
         found = next((alias for alias in self._manager.aliases() if alias.name == name), None)
         if found is None:
+            if self._locals(name):
+                raise Refused(answers.OTHER_TYPE, f"Object {name} exists, and is a local queue.")
             raise answers.not_found(name)
         return found
 
