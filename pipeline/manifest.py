@@ -10,6 +10,7 @@ A folder that the manifest does not name is what a run left behind that was kill
 """
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -33,6 +34,8 @@ class Run:
     start: int
     end: int
     rows: int
+    files: int | None = None  # of Parquet, and their bytes; None: a version before this one has made it
+    size: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -92,7 +95,26 @@ def lake(spark: "SparkSession", folder: str) -> "DataFrame":
     manifest = load(root)
     if manifest is None:
         raise Mistake(f"there is no lake in {root}: it has no {NAME}; the job history makes one")
+    refuse_lost(root, manifest)
     return read_runs(spark, root, [run.folder for run in manifest.runs])
+
+
+def measure(path: str) -> tuple[int, int]:
+    """How many Parquet files there are below, and their bytes."""
+    sizes = [file.stat().st_size for file in Path(path).rglob("*.parquet")]
+    return len(sizes), sum(sizes)
+
+
+def refuse_lost(root: str, known: Manifest) -> None:
+    """Raise Mistake where files of the lake are gone, or were cut: what is left would be taken for all of it."""
+    for run in known.runs:
+        path = f"{root}/{run.folder}"
+        files, size = measure(path)
+        if run.files is not None and (files, size) != (run.files, run.size):
+            raise Mistake(
+                f"the lake in {root} is not what it was: {path} has {files} Parquet files of {size} bytes, and had "
+                f"{run.files} of {run.size}; restore it from a backup, or make a lake in another folder"
+            )
 
 
 def read_runs(spark: "SparkSession", root: str, folders: list[str]) -> "DataFrame":

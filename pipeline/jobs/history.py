@@ -180,7 +180,8 @@ class _Lake:
         written = manifest.read_runs(self._spark, self._folder, [folder])
         with step(self._spark, f"{what}, compared"):
             reconciled = reconcile(rows, written)
-        return Run(folder=folder, start=start, end=end, rows=reconciled.in_lake), reconciled
+        files, size = manifest.measure(f"{self._folder}/{folder}")
+        return Run(folder=folder, start=start, end=end, rows=reconciled.in_lake, files=files, size=size), reconciled
 
     def _open(self, known: Manifest, made: Run) -> dict[int, int]:
         """Units of work that have rows in the lake and no outcome there."""
@@ -241,6 +242,8 @@ def lake_of(log: LogFiles, folder: str) -> Manifest | None:
         )
     elif known.runs and known.last is not None:
         refuse_another_past(log, folder, known.last)
+    if known is not None:
+        manifest.refuse_lost(folder, known)
     return known
 
 

@@ -291,6 +291,38 @@ def test_a_crash_leaves_the_manifest_before_or_the_new_one() -> None:
     assert step > 3
 
 
+@pytest.mark.parametrize("how", ["a file gone", "a file cut", "a folder gone", "a file more"])
+def test_a_lake_that_has_lost_files_is_refused(tmp_path: Path, how: str) -> None:
+    """What is left would be taken for all of it, and the log let go of."""
+    folder = tmp_path / "run=x" / "day=2026-11-28" / "queue=A"
+    folder.mkdir(parents=True)
+    for number in range(3):
+        (folder / f"part-{number}.parquet").write_bytes(bytes(100 + number))
+    (folder / "_SUCCESS").write_bytes(b"")
+    files, size = manifest.measure(str(tmp_path / "run=x"))
+    assert (files, size) == (3, 303)
+    before = Run(folder="run=of a version before", start=0, end=8, rows=1)
+    known = Manifest(
+        log_id="ab", start=0, runs=(before, Run(folder="run=x", start=8, end=16, rows=9, files=3, size=303))
+    )
+    manifest.save(str(tmp_path), known)
+    manifest.refuse_lost(str(tmp_path), known)
+    match how:
+        case "a file gone":
+            (folder / "part-1.parquet").unlink()
+        case "a file cut":
+            (folder / "part-1.parquet").write_bytes(bytes(50))
+        case "a folder gone":
+            shutil.rmtree(folder.parent)
+        case _:
+            (folder / "part-9.parquet").write_bytes(b"x")
+    nothing: Any = None
+    with pytest.raises(
+        Mistake, match=rf"has lost something: {tmp_path}/run=x has \d Parquet files .* and had 3 of 303"
+    ):
+        pipeline.lake(nothing, str(tmp_path))
+
+
 def test_a_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
     known = Manifest(log_id="ab", start=8, runs=(Run(folder="run=8-16-x", start=8, end=16, rows=2),), open={7: 8})
     manifest.save(str(tmp_path), known)
