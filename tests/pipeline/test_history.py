@@ -318,7 +318,7 @@ def test_a_lake_that_has_lost_files_is_refused(tmp_path: Path, how: str) -> None
             (folder / "part-9.parquet").write_bytes(b"x")
     nothing: Any = None
     with pytest.raises(
-        Mistake, match=rf"has lost something: {tmp_path}/run=x has \d Parquet files .* and had 3 of 303"
+        Mistake, match=rf"is not what it was: {tmp_path}/run=x has \d Parquet files .* and had 3 of 303"
     ):
         pipeline.lake(nothing, str(tmp_path))
 
