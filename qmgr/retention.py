@@ -26,7 +26,7 @@ from logger.clock import Clock
 from logger.compressed import codec
 from logger.config import LogConfig, LogType
 from logger.disk import Disk, make_dirs, way_out
-from logger.errors import ArchiveFailed, LogDamaged, LogError
+from logger.errors import ArchiveFailed, LogError
 from logger.extent import file_name, linear_number, number_of
 from logger.history import History, Place, extent_of
 from logger.log import Log
@@ -114,19 +114,21 @@ class Retention:
         """
         log_id, size = self._log.state.log_id, self._log.state.extent_bytes
         known, archive = undone.read(disk, config.path, log_id), config.archive_directory
-        unused = archive != known.compared and archive not in claims.used_archives(disk, config.path)
         head = min(self._checkpointer.heads) // size
         since = min(known.since, head) if known.since else head
+        unused = False
         try:
             current = self._log.buffer.tail // size
+            unused = archive != known.compared and archive not in claims.used_archives(disk, config.path)
+            unused = unused and any(extent_of(name) is not None for name in disk.list(archive))
             names = undone_in(disk, self._history, since=since, current=current, unused=unused)
             found = attrs.evolve(known, names=known.names | names, since=0)
-            if unused and any(extent_of(name) is not None for name in disk.list(archive)):
+            if unused:
                 found = attrs.evolve(found, compared=archive)
             if self._log.archive_away():
                 found = attrs.evolve(found, since=since)
-        except (LogDamaged, OSError) as exc:
-            found = attrs.evolve(known, since=since)
+        except (LogError, OSError) as exc:
+            found = attrs.evolve(known, since=1 if unused else since)
             self._errors.say("AMQ9007", text=f"the archive can't be looked at ({exc}): what it has is not read for now")
         if found != known:
             undone.write(disk, config.path, log_id, found)
