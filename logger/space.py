@@ -24,6 +24,7 @@ class Space:
         self.promised = 0
         self.limit = 0  # no record may end beyond limit - promised
         self.largest = self.capacity // 2  # bytes that one call may log
+        self.largest_doubtful = self.capacity * 3 // 8  # in a unit of work that may be rolled forward: logged twice
         self.for_gets = 0  # bytes below the limit that puts leave alone
         self.put_limit = FAR  # no put goes beyond this LSN: the disk may have no room for its message later
         self.checkpoint_at = 0  # beyond this LSN a checkpoint is taken that moves the head

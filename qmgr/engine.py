@@ -4,7 +4,6 @@ A caller never sees a message whose commit is not safe yet: a get or browse that
 """
 
 import contextlib
-import itertools
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -16,7 +15,7 @@ from logger.errors import LogError
 from qmgr import verbs
 from qmgr.due import Waiter
 from qmgr.entry import COPY, READY, Entry
-from qmgr.errors import Inhibited, Mistake, MQError, ObjectInUse, Reason, Unavailable
+from qmgr.errors import Inhibited, Mistake, MQError, ObjectInUse, Reason, Unavailable, UnknownQueue
 from qmgr.front import Front
 from qmgr.groups import in_logical_order
 from qmgr.holding import Holding
@@ -414,6 +413,8 @@ class Engine(Holding):
         """
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
+            if unit is None or not unit.for_client:
+                limit = min(limit, self._most_gets(2 * QUEUE_AND_SEQUENCE if unit is None else 3 * GET_COST))
             if unit is not None and not unit.for_client:  # what it may still have; with one it is told of the bound
                 limit = max(1, min(limit, self.max_uncommitted - unit.put_count - len(unit.gets)))
         look_at = limit
@@ -495,29 +496,40 @@ class Engine(Holding):
     def clear(self, name: Any) -> int:
         """Remove all messages that are there, those too that could not be got now; return how many.
 
-        Raises UnknownQueue, Damaged, ObjectInUse when a unit of work holds some.
+        What comes meanwhile stays, and what others are faster to get is theirs. Raises UnknownQueue, Damaged,
+        ObjectInUse when a unit of work holds some.
         """
         self.check()
-        queue = verbs.local_queue(self.state, name)
-        left = -1
+        with self.lock:
+            queue = verbs.local_queue(self.state, name)
+            if queue.uncommitted:
+                text = f"queue {name!r} is used by open units of work (messages: {queue.uncommitted})"
+                raise ObjectInUse(text, name=name)
+            before = queue.next_sequence
+        position, order = BEFORE_ALL, queue.definition.delivery_sequence
         removed = end = 0
         try:
-            while left:
-                with self.lock:
-                    self._room_for_gets(None, A_FEW)
-                    queue = verbs.local_queue(self.state, name)
-                    if queue.uncommitted:
-                        text = f"queue {name!r} is used by open units of work (messages: {queue.uncommitted})"
-                        raise ObjectInUse(text, name=name)
-                    left = queue.depth if left < 0 else left
-                    try:
-                        entries = list(itertools.islice(queue.ready(A_FEW), min(left, A_FEW)))
-                    except BaseException as exc:
-                        raise self.unreadable(queue, exc) from exc.__cause__
-                    end = max(end, self._log_gets(queue, entries))
-                    removed += len(entries)
-                    left = left - len(entries) if entries else 0
-            self.log.force(end)
+            try:
+                while True:
+                    with self.lock:
+                        self._room_for_gets(None, A_FEW)
+                        if queue.deleted:
+                            raise UnknownQueue(f"queue {name!r} was deleted while it was being cleared", name=name)
+                        if queue.damaged:
+                            raise verbs.damaged(queue)
+                        if queue.definition.delivery_sequence != order:  # in which it has come as far as `position`
+                            position, order = BEFORE_ALL, queue.definition.delivery_sequence
+                        try:
+                            entries = a_few(queue.after(position, before))
+                        except BaseException as exc:
+                            raise self.unreadable(queue, exc) from exc.__cause__
+                        if not entries:
+                            break
+                        end = max(end, self._log_gets(queue, entries))
+                        removed += len(entries)
+                        position = _position(entries[-1], order)
+            finally:
+                self.log.force(end)  # what has gone has gone for good, whatever came then
         except LogError as exc:
             raise self.translated(exc) from exc
         return removed
@@ -529,6 +541,14 @@ class Engine(Holding):
         except Inhibited as exc:
             self._inhibited(exc)
             raise
+
+    def _most_gets(self, cost: int) -> int:
+        """So many gets of this cost the log has room for as it is; a few at least, for which room is made.
+
+        Nobody's unit of work is rolled back so that a call may take more at once.
+        """
+        log, space = self.log, self.log.space
+        return max(A_FEW, (space.limit - log.buffer.tail - space.promised) // cost)
 
     def _room_for_gets(self, unit: Uow | None, count: int) -> int:
         """May so many messages be got, and has the log room for saying so? May let go of the lock for a while.

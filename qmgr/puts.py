@@ -196,7 +196,7 @@ class Puts(Definitions):
             raise QueueFull(text, name=queue.name)
         size = body_bytes + HEAD.size * count
         if descriptor.persistent and size > self.log.space.largest:
-            raise self._too_much(size, queue)
+            raise self._too_much(size, queue, self.log.space.largest)
 
     def _expires(self, expiry: float) -> int:
         """When a message expires that is put now, in microseconds of the steady clock."""
@@ -240,7 +240,7 @@ class Puts(Definitions):
         """
         if cost:
             if cost > self.log.space.largest:
-                raise self._too_much(cost, queue)
+                raise self._too_much(cost, queue, self.log.space.largest)
             if self.state.holding:
                 self.log_held()
             self._reserve(cost, 0, self.log.space.for_gets)
@@ -313,8 +313,9 @@ class Puts(Definitions):
         """Put messages in a unit of work, if that may be; `size`: their bytes, `largest`: the longest body."""
         queue, count = run.queue, len(run.heads)
         cost = size + PUT_COST * count if run.persistent else 0
-        if cost > self.log.space.largest:
-            raise self._too_much(cost, queue)
+        most = self.log.space.largest if unit.xid is None else self.log.space.largest_doubtful
+        if cost > most:
+            raise self._too_much(cost, queue, most)
         try:
             with self.lock:  # which may be let go of while room is made
                 promise = self._room_in(unit, count, cost, queue, size)
@@ -334,10 +335,10 @@ class Puts(Definitions):
         except LogError as exc:
             raise self.translated(exc) from exc
 
-    def _too_much(self, size: int, queue: Queue) -> MessageTooBig:
+    def _too_much(self, size: int, queue: Queue, most: int) -> MessageTooBig:
         return MessageTooBig(
             f"{size} bytes of messages for queue {queue.name!r} can't be logged at once: the log has "
-            f"{self.log.space.capacity} bytes, and a call may fill {self.log.space.largest} of them at the most",
+            f"{self.log.space.capacity} bytes, and a call may fill {most} of them at the most",
             reason=Reason.MSG_TOO_BIG_FOR_Q_MGR,
             name=queue.name,
         )

@@ -1,5 +1,8 @@
 """clear_queue: all messages go, whatever stands in the way of getting them."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 import qmgr
@@ -89,3 +92,75 @@ def test_the_result_of_mqsc_can_be_sent() -> None:
     result = World().qm.mqsc("ping qmgr\nrubbish")
     assert values.loads(values.dumps(result)) == result
     assert isinstance(result, qmgr.mqsc.MqscResult)
+
+
+def meanwhile(world: World, others: Callable[[], object]) -> None:
+    """Let others do that as soon as the first messages have been cleared."""
+    engine, done = world.qm._engine, []
+    before = engine._log_gets
+
+    def log_gets(*given: Any, **named: Any) -> int:
+        end = before(*given, **named)
+        if not done:
+            done.append(None)
+            engine.lock.release()
+            try:
+                others()
+            finally:
+                engine.lock.acquire()
+        return end
+
+    engine._log_gets = log_gets  # type: ignore[method-assign]
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("order", ["PRIORITY", "FIFO"])
+def test_what_comes_meanwhile_stays_and_all_that_was_there_goes(world: World, order: str) -> None:
+    world.qm.define_queue("Q", delivery_sequence=order)
+    world.qm.put_many("Q", [b"old"] * 500, priority=4)
+    world.qm.checkpoint()
+    world.qm.put_many("Q", [b"old"] * 500, priority=4)
+
+    def others() -> None:
+        for priority in (0, 4, 9):
+            world.qm.put_many("Q", [b"new"] * 100, priority=priority)
+        assert len(world.qm.get_many("Q", 110)) == 110
+
+    meanwhile(world, others)
+    removed = world.qm.clear_queue("Q")
+    taken_first = 100 if order == "PRIORITY" else 0  # of the new ones
+    assert removed == 1000 - (110 - taken_first)
+    assert [message.body for message in world.qm.browse("Q")] == [b"new"] * (300 - taken_first)
+
+
+@pytest.mark.interpreted
+def test_a_queue_that_is_defined_anew_meanwhile_is_left_alone(world: World) -> None:
+    world.qm.define_queue("Q")
+    world.qm.put_many("Q", [b"old"] * 500)
+
+    def others() -> None:
+        world.qm.delete_queue("Q", purge=True)
+        world.qm.define_queue("Q")
+        world.qm.put_many("Q", [b"new"] * 100)
+
+    meanwhile(world, others)
+    with pytest.raises(qmgr.UnknownQueue, match="was deleted while it was being cleared"):
+        world.qm.clear_queue("Q")
+    assert world.qm.queue("Q").depth == 100
+
+
+@pytest.mark.interpreted
+def test_a_unit_of_work_that_gets_one_meanwhile_has_it_and_the_rest_goes(world: World) -> None:
+    world.qm.define_queue("Q")
+    world.qm.put_many("Q", [b"%d" % number for number in range(500)])
+    units: list[qmgr.UnitOfWork] = []
+
+    def others() -> None:
+        units.append(world.qm.begin())
+        units[0].get("Q")
+
+    meanwhile(world, others)
+    assert world.qm.clear_queue("Q") == 499
+    units[0].backout()
+    world.crash()
+    assert bodies(world.qm, "Q") == [b"64"]

@@ -120,7 +120,7 @@ def test_row_30_who_is_rolled_back_for_his_own_call_hears_of_that(world: World) 
     unit.put("A", b"mine" + bytes(150_000))
     world.qm.put("B", b"what logs it")
     with pytest.raises(qmgr.BackedOut):
-        unit.put_many("A", [bytes(30_000)] * 12)
+        unit.put_many("A", [bytes(30_000)] * 9)
     assert unit.state is UowState.BACKED_OUT
 
 
@@ -133,6 +133,41 @@ def test_row_30_the_call_for_which_its_own_unit_was_rolled_back_leaves_nothing_a
             unit.put("A", bytes(180_000))  # too much for what is left before anybody sees that the log fills up
     queue = world.qm.queue("A")
     assert (queue.depth, queue.uncommitted, world.qm.status().log.promised) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("how", ["some match", "not persistent", "a unit of work"])
+def test_a_get_of_many_takes_what_the_log_has_room_for_and_rolls_nobody_back(world: World, how: str) -> None:
+    """It asked for the room of as many gets as its limit says, which there can't be, and others paid for that."""
+    qm = world.qm
+    qm.alter(max_uncommitted=999_999_999)
+    for _ in range(40):
+        qm.put_many("A", [b""] * 1000, persistent=False)
+    qm.put_many("A", [b""] * 3, correlation_id=b"C")
+    qm.checkpoint()
+    other = qm.begin()
+    other.put("B", b"of somebody else")
+    qm.put("B", b"what logs it")
+    if how == "some match":
+        assert len(qm.get_many("A", 1_000_000, correlation_id=b"C")) == 3
+    elif how == "not persistent":
+        assert len(qm.get_many("A", 1_000_000)) > 10_000
+    else:
+        with qm.begin() as unit:
+            assert len(unit.get_many("A", 1_000_000)) > 5_000
+    other.commit()
+    assert sorted(bodies(qm, "B")) == [b"of somebody else", b"what logs it"]
+
+
+def test_what_a_unit_that_may_be_rolled_forward_can_never_have_room_for_is_refused_at_once(world: World) -> None:
+    qm = world.qm
+    other, unit = qm.begin(), qm.begin(XID)
+    other.put("B", b"of somebody else")
+    qm.put("B", b"what logs it")
+    with pytest.raises(qmgr.MessageTooBig, match="a call may fill 294912 of them"):
+        unit.put_many("A", [bytes(30_000)] * 10)
+    unit.put_many("A", [bytes(30_000)] * 9)
+    unit.commit()
+    other.commit()
 
 
 def test_row_30_a_rollback_is_durable_like_any_other(world: World) -> None:
