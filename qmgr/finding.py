@@ -6,7 +6,7 @@ Those that are in segments only come as copies, good for being looked at; `claim
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 
 from qmgr.batch import put_time
 from qmgr.entry import COPY, READY, Entry
@@ -113,13 +113,20 @@ class Finding(Paging):
         entries = lane.after(sequence)
         if lane.paged and sequence < lane.high:
             entries = heapq.merge(entries, self._paged(lane, sequence + 1))
-        return chain(entries, self._brought(lane, sequence)) if lane.behind else entries
+        return self._brought(lane, sequence, entries) if lane.behind else entries
 
-    def _brought(self, lane: Lane, sequence: int) -> Iterator[Entry]:
-        while lane.behind:
-            for entry in self._spread(lane):
-                if entry.sequence > sequence and entry.status == READY:
-                    yield entry
+    def _brought(self, lane: Lane, sequence: int, entries: Iterator[Entry]) -> Iterator[Entry]:
+        """These, and what lies in batches behind them; an index that is made meanwhile makes entries of these, too."""
+        for entry in entries:
+            sequence = entry.sequence
+            yield entry
+        while True:
+            for entry in lane.after(sequence):
+                sequence = entry.sequence
+                yield entry
+            if not lane.behind:
+                return
+            self._spread(lane)
 
     def claim(self, entry: Entry) -> Entry | None:
         """The entry to take for one that was looked up before the lock was let go of; None: it can't be got any more.

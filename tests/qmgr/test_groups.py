@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import qmgr
+from qmgr import finding
 from qmgr import message as m
 from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason
 from qmgr.message import Message
@@ -341,3 +342,19 @@ def test_messages_in_no_group_that_come_in_one_go_are_found_in_logical_order(qm:
             unit.put("A", body)
     with qm.begin() as unit:
         assert take(unit) == ["2", "3", "4"]
+
+
+@pytest.mark.interpreted
+def test_a_whole_group_behind_one_that_is_not_is_found_in_a_queue_that_is_looked_through(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To see whether the first one is whole an index is made, and with that entries of all batches that lie behind."""
+    monkeypatch.setattr(finding, "MOST", 50)
+    world.qm.define_queue("Q")
+    world.qm.put("Q", b"incomplete", group_id=b"G0", group_sequence=1)
+    world.qm.put_many("Q", [b"whole"] * 12, group_id=b"G1", last_in_group=True)
+    world.qm.put_many("Q", [b"other"] * 100, group_id=b"G2")
+    with world.qm.begin() as unit:
+        assert [unit.get("Q", all_available=True).body for _ in range(12)] == [b"whole"] * 12
+        with pytest.raises(qmgr.NoMessageAvailable):
+            unit.get("Q", all_available=True)
