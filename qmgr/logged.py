@@ -150,6 +150,10 @@ class Logged:
             self._on_failure(exc)
             raise
 
+    def fail(self, exc: BaseException) -> None:
+        """What interrupted a change has left memory unlike the log: the queue manager stops, and a restart mends it."""
+        self._on_failure(exc)
+
     def _reserve(self, size: int, promise: int, kept: int = 0) -> None:
         """Room for `size` bytes of records now and `promise` later, `kept` left over. The lock is held.
 

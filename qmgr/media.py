@@ -83,6 +83,8 @@ class Media:
         Raises MediaNotSupported, NotImageRecoverable, Damaged, UnknownQueue, ResourceProblem, StorageFull.
         """
         self._check_linear()
+        if self._recreating == threading.get_ident():
+            raise ObjectInUse("media images can't be recorded by the progress of a recreation")
         wanted = None if names is None else {self._recordable(name) for name in names}
         with self._one_at_a_time, self._keep_from(self._log.state.head):
             lines: list[tuple[Checkpoint, dict[str, Any]]] = []
@@ -338,28 +340,40 @@ class Media:
     def _recreate(self, name: str, progress: Progress) -> int:
         engine, state = self._engine, self._state
         heard: list[tuple[UnitRecord, int, int, int]] = []
+        struck: list[BaseException] = []  # what the caller's `progress` has raised
+
+        def tell(done: int, total: int) -> None:
+            try:
+                progress(done, total)
+            except BaseException as exc:
+                struck.append(exc)
+                raise
+
         with contextlib.ExitStack() as overhearing:
             with engine.lock:
-                media = self._place_of(self._known(name)).media
-            overhearing.enter_context(self._keep_from(media))  # without the lock: who decides what may go takes it, too
-            with engine.lock:
                 old = self._known(name)
-                place = self._place_of(old)  # an image that has come meanwhile lies behind the other
-                was = old.damaged
-                if not was:
-                    old.block("it is being recreated")
-                for unit in state.uows:
-                    if unit.for_client:  # what only a client has is there again, for anybody: it can't be acknowledged
-                        engine.release_locked(unit, [get for get in unit.gets if get[0] is old])
-                engine.log_held()
-                until = self._log.buffer.tail
-                users = {unit.number for unit in state.uows if _uses(unit, old)}
-                hear = lambda *said: heard.append(said) if said[0].uow in users else None  # noqa: E731
-                overhearing.enter_context(state.overheard(hear))
+                media = self._place_of(old).media
+            overhearing.enter_context(self._keep_from(media))  # without the lock: who decides what may go takes it, too
             rebuild = Rebuild(state, engine.lock)
             try:
+                with engine.lock:
+                    if self._known(name) is not old:
+                        raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
+                    place = self._place_of(old)  # an image that has come meanwhile lies behind the other
+                    if not old.damaged:
+                        old.block("it is being recreated")
+                    for unit in state.uows:
+                        if (
+                            unit.for_client
+                        ):  # what only a client has is there again, for anybody
+                            engine.release_locked(unit, [get for get in unit.gets if get[0] is old])
+                    engine.log_held()
+                    until = self._log.buffer.tail
+                    users = {unit.number for unit in state.uows if _uses(unit, old)}
+                    hear = lambda *said: heard.append(said) if said[0].uow in users else None  # noqa: E731
+                    overhearing.enter_context(state.overheard(hear))
                 engine.force(until)
-                self._build(rebuild, place, until, progress)
+                self._build(rebuild, place, until, tell)
                 with engine.lock:
                     if old.deleted:
                         raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
@@ -370,8 +384,10 @@ class Media:
                 if state.by_id.get(old.id) is old:  # an interrupt may strike when all is done
                     rebuild.give_up()
                 with engine.lock:
-                    if not was and not old.deleted:
+                    if old.blocked and not old.deleted:
                         old.unblock()
+                if exc in struck:
+                    raise
                 if isinstance(exc, (LogError, RecoveryError, OSError)) and self._log.failure is not None:
                     raise engine.translated(LogClosed(str(exc))) from exc  # whatever came of that
                 if isinstance(exc, (LogError, RecoveryError, KeyError)):
@@ -436,13 +452,17 @@ class Media:
         new.heed(state.qmgr)
         new.image = old.image
         new.changed = True  # for the checkpoints of this store
-        for change in changes:
-            change.make(old, new)
-            self._engine.promise_again(change.unit)
-        old.retire()
-        state.retired += [(old.name, number) for number in old.segments] + rebuild.retired + rebuild.doomed
-        state.retired_bytes += large_bytes(old.segments.values())
-        state.queues[new.name] = state.by_id[new.id] = new
+        try:
+            for change in changes:
+                change.make(old, new)
+                self._engine.promise_again(change.unit)
+            old.retire()
+            state.retired += [(old.name, number) for number in old.segments] + rebuild.retired + rebuild.doomed
+            state.retired_bytes += large_bytes(old.segments.values())
+            state.queues[new.name] = state.by_id[new.id] = new
+        except BaseException as exc:  # an interrupt: units of work hold the messages of one queue or the other
+            self._engine.fail(exc)
+            raise
         return new
 
 

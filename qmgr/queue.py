@@ -131,8 +131,8 @@ class Queue(Finding):
 
     def block(self, why: str) -> None:
         """Nothing more is put or got, for now; no checkpoint says so."""
+        self.blocked = True  # first: an interrupt may strike
         self.damage(why)
-        self.blocked = True
 
     def unblock(self) -> None:
         """Undo `block`: it was not damaged after all."""

@@ -1003,6 +1003,29 @@ class Patient(Worker):
             return [qmgr.UnitOfWork(self.qm, unit) for unit in engine.state.uows if unit.thread is me]
 
 
+def test_what_the_progress_of_a_recreation_may_not_do_and_what_it_raises() -> None:
+    """An image that was recorded by it waited for the recreation, for ever."""
+    life = Life(LINEAR)
+    born(life)
+    life.record_image()
+    for _ in range(300):
+        life.put("A", size=5000)
+    depth = life.qm.queue("A").depth
+
+    def records(done: int, total: int) -> None:
+        life.qm.record_image()
+
+    def raises(done: int, total: int) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(qmgr.ObjectInUse, match="can't be recorded by the progress of a recreation"):
+        life.qm.recreate("A", progress=records)
+    with pytest.raises(KeyError, match="mine"):
+        life.qm.recreate("A", progress=raises)
+    assert life.qm.queue("A").depth == depth
+    life.check()
+
+
 def test_threads_work_on_a_real_disk_while_their_queues_are_recorded_and_recreated(tmp_path: Path) -> None:
     """Faults 24, 25: no message is lost, doubled or out of order; at last every segment is deleted."""
     data = str(tmp_path / "data")

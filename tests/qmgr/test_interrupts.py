@@ -249,6 +249,52 @@ def struck_at_every_line(
     assert n > 20, "the call has lines"
 
 
+class InMedia(Tracer):
+    """Counts the lines of media.py alone: what it calls is struck by the other tests."""
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
+        return super().__call__(frame, event, arg) if frame.f_code.co_filename.endswith("/qmgr/media.py") else self
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+def test_row_65_an_interrupt_at_every_line_of_a_recreation_leaves_one_queue_whole_and_units_on_it(
+    kind: type[BaseException],
+) -> None:
+    """A unit of work that holds messages of the queue is linked anew; half linked it lost what it had put."""
+    base = World(log_type="linear", log_secondary_files=2)
+    base.qm.define_queue("A")
+    base.qm.put_many("A", [b"0", b"1", b"2"])
+    base.qm.record_image()
+    base.qm.end()
+    stopped = went_on = 0
+    for n in itertools.count(1, 1 if SOAK else 2):
+        world = World.__new__(World)
+        world.disk, world.clock = base.disk.snapshot(), base.clock
+        world.start()
+        unit = world.qm.begin()
+        unit.get("A")
+        unit.put("A", b"new")
+        tracer = InMedia(n, kind)
+        interrupted(tracer, lambda: world.qm.recreate("A"))  # noqa: B023
+        if not tracer.where:
+            break
+        committed = False
+        try:
+            unit.commit()
+            committed = True
+            assert bodies(world.qm, "A") == [b"1", b"2", b"new"], tracer.where
+            world.qm.checkpoint()
+            went_on += 1
+        except qmgr.Unavailable as exc:
+            assert "start it again" in str(exc), tracer.where
+            stopped += 1
+        world.crash(LOSE_ALL)
+        assert bodies(world.qm, "A") == ([b"1", b"2", b"new"] if committed else [b"0", b"1", b"2"]), tracer.where
+        assert world.qm.recreate("A").depth == 3
+    assert stopped > 3 and went_on > 20, "the call has lines"
+
+
 @pytest.mark.interpreted
 def test_row_65_an_interrupted_commit_of_what_is_not_logged_is_told_of_as_it_is() -> None:
     """Nothing in the log says that such a unit was committed: memory has to agree with itself."""
