@@ -35,6 +35,7 @@ from logger.writer import Writer
 FRAME_COST = frame.HEADER.size + 7 + frame.HEADER.size  # header, filling to 8, and the gap that may follow it
 PAUSE = 0.0003  # seconds between two writes of zeros
 LAST_EPOCH = (1 << 24) - 1  # numbers that are unique over all restarts have 24 bits for it
+LAST_WRITE_MS = 5000  # that the end of a log waits for a write that is under way
 
 
 @attrs.frozen(kw_only=True)
@@ -258,9 +259,21 @@ class Log(Writer):
         finally:
             with self.lock:
                 self._stop(LogClosed("the log is closed: the queue manager has ended"))
+            self._await_writer()
             with self._telling:
                 self._control.close()
             self._extents.close()
+
+    def _await_writer(self) -> None:
+        """Until nobody writes, since descriptors that are closed may soon be those of other files.
+
+        A disk that does not answer is not waited for: who is in the system call has the file itself.
+        """
+        pause = threading.Event()
+        for _ in range(LAST_WRITE_MS):
+            if not self._writing:
+                return
+            self._clock.wait(pause, 0.001)
 
     def _name_end(self) -> None:
         """What was synced, not the buffer's tail: a call that comes late may still append."""

@@ -84,16 +84,18 @@ class Consumer(Generic[U]):
                 raise
 
     def _commit(self) -> None:
-        unit, self._open = self._open, None
+        unit = self._open
         if unit is not None and unit.state is ACTIVE:
-            unit.commit()
+            unit.commit()  # struck in here, it is still to be backed out by `close`
+        self._open = None
 
     def close(self) -> None:
         """Back out the unit of work that is open, if there is one."""
-        unit, self._open = self._open, None
+        unit = self._open
         if unit is not None and unit.state is ACTIVE:
             with contextlib.suppress(MQError):
                 unit.backout()
+        self._open = None
 
     def __enter__(self) -> Self:
         return self

@@ -23,6 +23,7 @@ from logger.log import Log
 from logger.reader import LogReader
 from tests.sim.clock import SimClock
 from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.life import Lookout
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss, mixed
 
 ID = b"identity of 16 b"
@@ -1014,3 +1015,44 @@ def test_row_63_who_was_stopped_in_a_write_while_another_took_over_acknowledges_
     disk.before_effect = stopped
     with pytest.raises(LogFailed, match=ANOTHER):
         put(old, bytes(size))
+
+
+def test_no_file_is_closed_while_somebody_writes_to_it() -> None:
+    """Its descriptor may be another file's by the time of the system call."""
+    disk, log = made()
+    end = append(log, b"x" * 5000)
+    hangs, go_on = threading.Event(), threading.Event()
+    closed: list[int] = []
+
+    def slow(kind: str, path: str) -> None:
+        if kind == "write" and path.endswith(".LOG"):
+            hangs.set()
+            assert go_on.wait(60)
+
+    before = disk.open_files
+    log._clock = Slow(go_on, lambda: closed.append(disk.open_files))  # type: ignore[assignment]
+    with Lookout(disk, slow):
+        forcing = threading.Thread(target=log.force, args=(end,))
+        forcing.start()
+        assert hangs.wait(60)
+        log.close(clean=False)
+        forcing.join(60)
+    assert closed and set(closed) == {before}, "they were closed, and somebody was about to write"
+    assert disk.open_files < before
+    assert restarted(disk) == [b"x" * 5000], "it was acknowledged"
+
+
+class Slow(SimClock):
+    """Whoever waits by it sees how it stands, and after some times it goes on."""
+
+    def __init__(self, go_on: threading.Event, look: Callable[[], object]) -> None:
+        super().__init__()
+        self.go_on, self.look, self.left = go_on, look, 20
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        self.look()
+        self.left -= 1
+        if self.left == 0:
+            self.go_on.set()
+        threading.Event().wait(0.001)
+        return super().wait(event, seconds)

@@ -921,3 +921,18 @@ def test_row_57_a_checkpoint_that_memory_fails_in_the_background_is_told_to_who_
         qm.put("A", b"not acknowledged")
     qm.end("immediate")
     assert bodies(real(), "A") == [b"kept"]
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("call", [Units.commit_later, Units.back_out_later], ids=["commit", "backout"])
+def test_row_65_an_interrupt_as_a_consumer_ends_its_unit_of_work_leaves_no_unit_behind(call: Any) -> None:
+    world = made()
+    world.start()
+    consumer = world.qm.consume("A", wait=0.0)
+    next(consumer)
+    strike = Strike(call.__code__, lambda frame: True)
+    assert not interrupted(strike, consumer.__next__ if call is Units.commit_later else consumer.close)
+    assert strike.where
+    consumer.close()
+    assert world.qm.transactions() == []
+    assert sorted(bodies(world.qm, "A")) == sorted(OLD)
