@@ -37,6 +37,7 @@ AGAIN_NS = 60_000_000_000  # until it is said again that the disk has no room, w
 SETTLED_NS = 1_000_000_000  # that a log has room before it is no longer full: each unit backed out gives some back
 TICK = 1.0  # seconds between looks at the clock
 MARGIN = 65536  # bytes of the disk that are not counted on: a checkpoint begins new pages
+A_SWEEP = 100  # messages whose time is over that are removed before others go on
 
 
 def _hindrance(exc: OSError | LogDamaged) -> str:
@@ -558,7 +559,7 @@ class Housekeeper:
     # ---- expired messages
 
     def sweep(self) -> None:
-        """Remove the messages whose time is over, a hundred at a time."""
+        """Remove the messages whose time is over, a hundred at a time; in between others go on."""
         engine = self._engine
         with engine.lock:
             queues = list(engine.state.queues.values())
@@ -567,14 +568,22 @@ class Housekeeper:
             more = queue.expiring > 0
             while more:
                 with engine.lock:
-                    if queue.deleted or queue.damaged or engine.refusal is not None:
+                    expired = [] if self._is_away(queue) else self._expired(queue, now)
+                more = bool(expired)
+                for at in range(0, len(expired), A_SWEEP):
+                    with engine.lock:
+                        some = [] if self._is_away(queue) else expired[at : at + A_SWEEP]
+                        more = bool(some) and engine.expire_locked(queue, some)
+                    if not more:
                         break
-                    expired = self._expired(queue, now)
-                    more = bool(expired) and engine.expire_locked(queue, expired)
+                    self._clock.give_way()
+
+    def _is_away(self, queue: Queue) -> bool:
+        return queue.deleted or bool(queue.damaged) or self._engine.refusal is not None
 
     def _expired(self, queue: Queue, now: int) -> list[Entry]:
         try:
-            return queue.sweep(now, 100)
+            return queue.sweep(now, A_SWEEP)
         except QueueDamaged as exc:
             self._engine.state.damage(queue, exc)
         except OSError:  # whoever gets from the queue is told; the next sweep tries again

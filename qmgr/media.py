@@ -363,9 +363,7 @@ class Media:
                     if not old.damaged:
                         old.block("it is being recreated")
                     for unit in state.uows:
-                        if (
-                            unit.for_client
-                        ):  # what only a client has is there again, for anybody
+                        if unit.for_client:  # what only a client has is there again, for anybody
                             engine.release_locked(unit, [get for get in unit.gets if get[0] is old])
                     engine.log_held()
                     until = self._log.buffer.tail

@@ -16,6 +16,8 @@ from qmgr.segments import Block, Cell, Segment, SegmentReader, table_of
 from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 
+A_SCAN = 10_000  # messages in memory that one look through all of that finds
+
 
 class Paging:
     """What a queue has in memory, and where the rest of it is."""
@@ -360,9 +362,11 @@ class Paging:
     def sweep(self, now: int, most: int) -> list[Entry]:
         """Ready entries whose time is over, those read from segments included: `most`, or what a block has more.
 
+        More of those in memory, since all that is there is looked at each time.
+
         Raises QueueDamaged, OSError.
         """
-        found = {e.sequence: e for e in islice(self._over(now), most)}
+        found = {e.sequence: e for e in islice(self._over(now), max(most, A_SCAN))}
         for lane in self._lanes.values():
             if not lane.paged:
                 continue
