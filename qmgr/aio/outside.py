@@ -355,7 +355,8 @@ class Outside:
         self, unit: OutsideUnit | None, queue: str, limit: int, wait: Any, options: GetOptions
     ) -> list[Message]:
         seconds = wire_wait(wait)
-        if unit is None and seconds and isinstance(self._target, Remote) and self._target.tls:
+        tls = isinstance(self._target, Remote) and self._target.tls is not None
+        if unit is None and seconds and tls:
             return await self._get_in_own_unit(queue, limit, wait, options)
         pool = await (self._there() if unit is None else self._begun(unit))
         flags, number = (0, 0) if unit is None else (unit.begin, unit.asked_as)
@@ -366,7 +367,7 @@ class Outside:
         if unit is not None:
             unit.asked = True
         try:
-            answers = await self._taken(unit, *await self._send(pool, frame))
+            answers = await self._taken(unit, *await self._send(pool, frame), patient=unit is None and tls)
             found = heard(answers) if unit is None else unit.hear(answers)
         except NoMessageAvailable:
             return []
@@ -392,18 +393,19 @@ class Outside:
         return await to_the_end(keep()) if found else []
 
     async def _taken(
-        self, unit: OutsideUnit | None, channel: Channel, answer: "asyncio.Future[list[bytes]]"
+        self, unit: OutsideUnit | None, channel: Channel, answer: "asyncio.Future[list[bytes]]", *, patient: bool
     ) -> list[bytes]:
         """The answer to a get. If this task is cancelled the daemon is told not to wait any more.
 
-        So either no message is taken, or it is returned all the same.
+        So either no message is taken, or it is returned all the same. `patient`: it does not wait, and its answer would
+        be lost by that.
         """
         try:
             return await asyncio.shield(answer)
         except Broken as exc:
             raise self._lost(exc) from exc
         except asyncio.CancelledError:
-            if not answer.done():  # else the channel carries another call by now
+            if not answer.done() and not patient:  # else the channel carries another call by now
                 channel.give_up()
             try:
                 answers = await until_done(answer)

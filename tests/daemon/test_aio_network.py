@@ -7,7 +7,7 @@ import pytest
 
 import qmgr.aio
 from qmgr import UowState, locations
-from qmgr.errors import BackedOut, NotAuthorized, UnitOfWorkEnded
+from qmgr.errors import BackedOut, NoMessageAvailable, NotAuthorized, UnitOfWorkEnded
 from tests.daemon.certificates import Authority
 from tests.daemon.serving import serving
 from tests.daemon.test_client import far
@@ -85,6 +85,37 @@ def test_over_tls(tmp_path: Path) -> None:
             served.manager.authorize("mia", queue, add=["put", "get", "browse"])
         asyncio.run(main(f"qmgrs://{place}"))
         assert bodies(served.manager, "A") == []
+
+
+def test_a_get_that_does_not_wait_and_is_cancelled_over_tls_takes_no_message_or_returns_it(tmp_path: Path) -> None:
+    """It was given up by cutting the connection, and with that the answer that had the message."""
+    signer = Authority(tmp_path)
+    certificate, key = signer.issue("localhost")
+    mine, my_key = signer.issue("mia")
+    count = 200
+
+    async def main(url: str) -> None:
+        got = struck = 0
+        async with asyncio.timeout(60), qmgr.aio.connect(url, ca=signer.path, certificate=mine, key=my_key) as qm:
+            await qm.put_many("A", [b"%d" % number for number in range(count)])
+            for number in range(count):
+                call = qm.get("A") if number % 2 else qm.get_many("A", 2)
+                try:
+                    async with asyncio.timeout(number % 16 * 0.00004) as limit:
+                        found = await call
+                        got += len(found) if isinstance(found, list) else 1
+                except (TimeoutError, NoMessageAvailable):
+                    pass
+                struck += limit.expired()
+            await settle(qm)
+            assert got + (await qm.queue("A")).depth == count
+        assert struck > 5, "they are struck"
+
+    tls = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": signer.path}
+    with serving(tmp_path) as served, far(served, authentication=("EXTERNAL",), **tls) as place:
+        served.manager.authorize("mia", add=["connect", "inquire"])
+        served.manager.authorize("mia", "A", add=["put", "get", "inquire"])
+        asyncio.run(main(f"qmgrs://{place}"))
 
 
 def test_what_is_not_awaited_yet_says_so(tmp_path: Path) -> None:
