@@ -6,6 +6,9 @@ for that or not; so nobody who is cancelled leaves half an answer behind.
 
 import asyncio
 import contextlib
+import os
+import socket
+import weakref
 from typing import Any
 
 from qmgr import sockets, wire
@@ -19,8 +22,9 @@ LOOKS = 10  # at most, in the time after which a call is given up
 class Channel(asyncio.Protocol):
     """One socket."""
 
-    def __init__(self, pool: "Pool") -> None:
+    def __init__(self, pool: "Pool", sock: socket.socket) -> None:
         self._pool = pool
+        self._sock = sock  # the transport's
         self._transport: asyncio.Transport | None = None
         self._data = bytearray()
         self._frames: list[bytes] = []
@@ -109,6 +113,23 @@ class Channel(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def abandon(self) -> None:
+        """In a forked child: the socket is the parent's, and so is what the loop has of it in its selector."""
+        self._transport = None
+        with contextlib.suppress(OSError):
+            os.close(self._sock.detach())
+
+
+_pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for pool in list(_pools):
+        pool.abandon()
+
+
+sockets.in_child(_in_child)
+
 
 class Pool:
     """The channels of one session, whose anchor is the link's."""
@@ -121,6 +142,7 @@ class Pool:
         self._idle: list[Channel] = []
         self._all: set[Channel] = set()
         self._looks: asyncio.TimerHandle | None = None  # for calls of which nothing is heard
+        _pools.add(self)
 
     async def take(self) -> Channel:
         """A channel that nobody uses. Raises Broken, MQError."""
@@ -146,7 +168,7 @@ class Pool:
             else:
                 sock = await asyncio.to_thread(target.open)
             sock.setblocking(False)
-            _, channel = await loop.create_connection(lambda: Channel(self), sock=sock, **tls)
+            _, channel = await loop.create_connection(lambda: Channel(self, sock), sock=sock, **tls)
         except (MQError, OSError) as exc:
             if isinstance(exc, MQError) and link.is_there():
                 raise
@@ -192,6 +214,14 @@ class Pool:
             self._idle.remove(channel)
         if broken:
             self.close()
+
+    def abandon(self) -> None:
+        """In a forked child: the session is the parent's, and goes on."""
+        self.link.abandon()
+        for channel in list(self._all):
+            channel.abandon()
+        self._all.clear()
+        self._idle.clear()
 
     def close(self) -> None:
         """End the session."""

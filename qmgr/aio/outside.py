@@ -153,6 +153,8 @@ class Outside:
 
     async def close(self) -> None:
         self._closed = True
+        if self._pool.link.forked:  # a child has no threads of the loop's
+            return
         try:
             await asyncio.to_thread(self._pool.link.leave)  # what was begun is backed out by then
         finally:

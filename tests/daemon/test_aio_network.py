@@ -1,6 +1,8 @@
 """qmgr.aio over TCP and over TLS: the same calls, and what a cancellation can do there."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -201,3 +203,44 @@ def test_a_get_whose_cancellation_and_answer_cross_on_a_network_that_is_cut_lose
 
     with serving(tmp_path) as served:
         asyncio.run(main(locations.find(NAME, tmp_path).socket))
+
+
+FORKS = """
+import asyncio, os, sys
+import qmgr.aio
+
+async def main() -> None:
+    async with qmgr.aio.connect("{name}", data_path=sys.argv[1]) as qm:
+        unit = qm.begin()
+        await unit.get("A")
+        child = os.fork()
+        if not child:
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        await unit.commit()
+        child = os.fork()
+        if not child:
+            os.read(0, 1)  # it lives on, and so would the session
+            os._exit(0)
+        unit = qm.begin()
+        await unit.get("A")
+        print("got", flush=True)
+        os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+def test_a_forked_child_neither_ends_the_session_nor_keeps_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        served.manager.put_many("A", [b"1", b"2"])
+        with subprocess.Popen(
+            [sys.executable, "-c", FORKS.format(name=NAME), str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as program:
+            assert program.stdout is not None and program.stdin is not None
+            assert program.stdout.readline() == b"got\n"
+            assert served.manager.get("A", wait=60.0).body == b"2"
+            program.stdin.close()
+        assert served.manager.queue("A").depth == 0
