@@ -375,9 +375,11 @@ class _Work:
             return
         whose = "another part of this log" if header.log_id == self._log_id else "another queue manager's log"
         if (header.log_id, header.sequence) == (self._log_id, step.sequence):
+            # What is moved to the archive is the truth: a copy that lies there may have been made too early.
+            if step.action is Action.ARCHIVE or _same(self._disk, step.paths[0], step.target):
+                return
             in_archive = directory_of(step.target) != self._history.directories[0]
-            hidden = in_archive and name_in(step.target) in self._history.hidden()
-            if hidden or _same(self._disk, step.paths[0], step.target):
+            if in_archive and name_in(step.target) in self._history.hidden():
                 return
             whose = "the same part of the log otherwise; compare the two"
         raise ArchiveFailed(

@@ -16,8 +16,8 @@ remembers the names, in `amqharch.und` beside its control file, until it archive
 somebody else who reports that he has: what lies there is what the log has then.
 
 JSON: `log_id` in hexadecimal; `names`; `since`, a sequence from which on nothing in the archive counts, as it could not
-be looked at, or 0; `compared`, the directory that was compared and not used yet, if there is one; and `crc`, the CRC-32
-of these as text.
+be looked at, or 0; `compared`, the directory that was compared and not used yet, if there is one; `unseen`, if one that
+was not used yet could not be compared; and `crc`, the CRC-32 of these as text.
 """
 
 import json
@@ -39,9 +39,10 @@ class Undone:
     names: frozenset[str] = frozenset()
     since: int = 0
     compared: str = ""
+    unseen: bool = False  # nothing of it counts until it can be looked at
 
     def hides(self, name: str, sequence: int) -> bool:
-        return name in self.names or 0 < self.since <= sequence
+        return self.unseen or name in self.names or 0 < self.since <= sequence
 
 
 NOTHING = Undone()
@@ -54,7 +55,8 @@ def read(disk: Disk, directory: str, log_id: bytes) -> Undone:
         return NOTHING
     try:
         said = json.loads(read_whole(disk, path))
-        known = Undone(frozenset(map(str, said["names"])), int(said["since"]), str(said.get("compared", "")))
+        names, since = frozenset(map(str, said["names"])), int(said["since"])
+        known = Undone(names, since, str(said.get("compared", "")), bool(said.get("unseen", False)))
         if said == _said(known, log_id):
             return known
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -77,4 +79,6 @@ def _said(known: Undone, log_id: bytes) -> dict[str, Any]:
     said: dict[str, Any] = {"log_id": log_id.hex(), "names": sorted(known.names), "since": known.since}
     if known.compared:
         said["compared"] = known.compared
+    if known.unseen:
+        said["unseen"] = True
     return said | {"crc": crc32(json.dumps(said).encode())}

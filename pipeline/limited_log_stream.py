@@ -19,7 +19,7 @@ class LimitedLogStream(LogStream, SupportsTriggerAvailableNow):
         at = self.lsn(start)
         if self.first_is_empty and at == self.began:
             self.first_is_empty = False
-            return self.reached(at)
+            return self.reached(at, first=True)
         if self._last is not None and at >= self._last:
             self.refuse_gone(at)
             self.refuse_older(at, self._last)
@@ -27,7 +27,7 @@ class LimitedLogStream(LogStream, SupportsTriggerAvailableNow):
         end = self.up_to(at, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None, self._last)
         if end == at:
             self._told = start
-        return self.reached(end, at)
+        return self.reached(end, at, first=at == self.began)
 
     def reportLatestOffset(self) -> Offset | None:
         if self._told is not None and self._told["lsn"] == self.seen:

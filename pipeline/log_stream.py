@@ -81,15 +81,15 @@ class LogStream(DataSourceStreamReader):
     def offset(self, at: int) -> Offset:
         return {"lsn": at, "log": self.log().log_id.hex()}
 
-    def reached(self, at: int, since: int | None = None) -> Offset:
+    def reached(self, at: int, since: int | None = None, *, first: bool) -> Offset:
         """The offset of where a record ends, with its time. `since`: where one ended before that, not to look there.
 
-        That of the first batch has its beginning, too.
+        `first`: it may be the end of the first batch, and has its beginning, too.
         """
         if self._told is None or self._told["lsn"] != at:
             last = self.log().last_before(at, since=since)
             self._told = self.offset(at) | ({"time": last.time} if last is not None and last.end == at else {})
-            if self.began is not None and since in (None, self.began):
+            if first and self.began is not None:
                 self._told["from"] = self.began
         return self._told
 
@@ -210,5 +210,7 @@ class UnlimitedLogStream(LogStream):
     def latestOffset(self) -> Offset:  # type: ignore[override]
         if self.seen is None:
             self.seen = self.log().end()
+            with contextlib.suppress(LogDamaged, Mistake):  # a query that was started again may begin nowhere any more
+                self.initialOffset()
         before = self.seen
-        return self.reached(self.up_to(before, None), before)
+        return self.reached(self.up_to(before, None), before, first=True)

@@ -329,18 +329,25 @@ class Notes:
         """Raise Mistake where the queue manager does not remember any more what was put last."""
         if self.folder is None or not Path(self.folder, NOTED).exists():
             return
-        noted, said = (json.loads(Path(self.folder, name).read_bytes()) for name in (NOTED, "metadata"))
-        query, batch = f"query {said['id']}", noted["batch"]
+        try:
+            noted, said = (json.loads(Path(self.folder, name).read_bytes()) for name in (NOTED, "metadata"))
+            query, batch, to = f"query {said['id']}", int(noted["batch"]), noted["to"]
+            to, parts = to if isinstance(to, str) else str(to[0]), list(noted.get("parts", ()))
+        except (ValueError, KeyError, TypeError, IndexError) as exc:
+            raise Mistake(
+                f"{self.folder}/{NOTED} can't be read ({exc!r}), which says what this query has put: put it back, or "
+                f"remove it and compare pipeline.marks.listed with the commits of the checkpoint"
+            ) from exc
         with self.reach.connect("spark plan") as qm:
-            if qm.name != (noted["to"] if isinstance(noted["to"], str) else noted["to"][0]):
+            if to not in (qm.name, self.reach.name_or_url):
                 return  # the query puts to another one now
             done = {mark.key.part: mark.batch for mark in marks.listed(qm, query)}
         last = max(done.values(), default=None)
-        lost = [part for part in noted.get("parts", ()) if done.get(part, -1) < batch]
+        lost = [part for part in parts if done.get(part, -1) < batch]
         if done.get(marks.ALL, -1) < batch and (lost or last is None or last < batch):
             reached = "nothing" if last is None else f"batches up to {last}"
             if last is not None and last >= batch:
-                reached = f"only {len(noted['parts']) - len(lost)} of its {len(noted['parts'])} parts"
+                reached = f"only {len(parts) - len(lost)} of its {len(parts)} parts"
             raise Mistake(
                 f"batch {batch} of {query} was put before, and queue manager {self.reach.name_or_url!r} "
                 f"remembers {reached}: it was put back from an older copy or made anew, or the marks were deleted. "

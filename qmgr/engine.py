@@ -6,6 +6,7 @@ A caller never sees a message whose commit is not safe yet: a get or browse that
 import contextlib
 import threading
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -514,20 +515,25 @@ class Engine(Holding):
                     with self.lock:
                         self._room_for_gets(None, A_FEW)
                         if queue.deleted:
-                            raise UnknownQueue(f"queue {name!r} was deleted while it was being cleared", name=name)
+                            there = self.state.by_id.get(queue.id)  # it may have been recreated
+                            if there is None:
+                                raise UnknownQueue(f"queue {name!r} was deleted while it was being cleared", name=name)
+                            queue, position = there, BEFORE_ALL
                         if queue.damaged:
                             raise verbs.damaged(queue)
                         if queue.definition.delivery_sequence != order:  # in which it has come as far as `position`
                             position, order = BEFORE_ALL, queue.definition.delivery_sequence
                         try:
-                            entries = a_few(queue.after(position, before))
+                            entries = [e for e in islice(queue.ready(A_FEW), A_FEW) if e.sequence < before]
+                            if not entries:  # there are others in front
+                                entries = a_few(queue.after(position, before))
+                                position = _position(entries[-1], order) if entries else position
                         except BaseException as exc:
                             raise self.unreadable(queue, exc) from exc.__cause__
                         if not entries:
                             break
                         end = max(end, self._log_gets(queue, entries))
                         removed += len(entries)
-                        position = _position(entries[-1], order)
             finally:
                 self.log.force(end)  # what has gone has gone for good, whatever came then
         except LogError as exc:
@@ -671,7 +677,10 @@ class Engine(Holding):
                     raise self.unreadable(queue, exc) from exc.__cause__
             if not entries:
                 return
-            expired: list[Entry] = []
+            now = self.steady.now_us()
+            expired = [entry for entry in entries if 0 < entry.expires <= now]
+            if expired:  # as by a get: what nobody sees should not fill the queue
+                self._expire_seen(queue, expired)
             for entry in entries:
                 self.check()
                 body, there = entry.body, entry.status == READY
@@ -679,16 +688,18 @@ class Engine(Holding):
                     with self.lock:
                         there = self._claim(queue, entry) is not None
                 now = self.steady.now_us()
-                if there and 0 < entry.expires <= now:
-                    expired.append(entry)
-                    there = False
-                if not there:
+                if not there or 0 < entry.expires <= now:
                     continue
                 if entry.lsn > self.log.safe:
                     self.force(entry.lsn)
                 yield decode(entry.head, body, queue.name, entry.backouts, now)
             position = _position(entries[-1], order)
-            if expired:  # as by a get: what nobody sees should not fill the queue
-                with self.lock:
-                    if self.refusal is None and not queue.damaged and not queue.deleted:
-                        self.expire_locked(queue, expired)
+
+    def _expire_seen(self, queue: Queue, entries: list[Entry]) -> None:
+        """Remove what a browse has found expired."""
+        try:
+            with self.lock:
+                if self.refusal is None and not queue.damaged and not queue.deleted:
+                    self.expire_locked(queue, entries)
+        except LogError as exc:
+            raise self.translated(exc) from exc

@@ -379,7 +379,8 @@ class Media:
                         rebuild.apply(*said)
                     new = self._replace(old, rebuild)
             except BaseException as exc:
-                if state.by_id.get(old.id) is old:  # an interrupt may strike when all is done
+                made = rebuild.by_id.get(old.id)
+                if made is None or state.by_id.get(old.id) is not made:  # an interrupt may strike when all is done
                     rebuild.give_up()
                 with engine.lock:
                     if old.blocked and not old.deleted:

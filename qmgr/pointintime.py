@@ -150,15 +150,18 @@ class _Recovery:
             def look(start: int) -> tuple[Survey, bool, int]:
                 if until is None:
                     last, found_later = self._last_before(reader, start, gap or end, moment)
-                    found_later = found_later or gap > 0
                 else:
                     last, found_later = until, until <= end
                 return survey(reader, start, min(last, end), first_lsn=state.extent_bytes), found_later, last
 
             size, head = state.extent_bytes, state.head if state.log_type is LogType.LINEAR else 0
             (found, found_later, last), start, old = past_damage(look, start, reader, extent_bytes=size, head=head)
-            if damage is not None and not found_later:
-                raise damage  # it may lie before what is wanted
+            if not found_later:  # what is damaged, or missing, may lie before what is wanted
+                if gap:
+                    assert history is not None
+                    history.refuse_gap(gap // size)
+                if damage is not None:
+                    raise damage
             if last > end:
                 raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(last)} is not in it")
             beginning = start == state.extent_bytes
@@ -228,15 +231,16 @@ class _Recovery:
 
         And whether there is a later one, so that what lies behind the LSN `end` is not wanted, nor behind damage.
         """
-        last, later = start, False
+        last, later, now = start, False, 0
         try:
             for raw in reader.records(start, durable=end, resync=True, until=end):
-                if moment is not None and raw.time <= moment:
+                now = raw.time
+                if moment is not None and now <= moment:
                     last = raw.end
                 else:
                     later = True
         except LogDamaged:
-            if not later:
+            if moment is None or now <= moment:
                 raise
         return last, later
 

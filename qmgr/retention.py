@@ -122,13 +122,13 @@ class Retention:
             unused = archive != known.compared and archive not in claims.used_archives(disk, config.path)
             unused = unused and any(extent_of(name) is not None for name in disk.list(archive))
             names = undone_in(disk, self._history, since=since, current=current, unused=unused)
-            found = attrs.evolve(known, names=known.names | names, since=0)
+            found = attrs.evolve(known, names=known.names | names, since=0, unseen=False)
             if unused:
                 found = attrs.evolve(found, compared=archive)
             if self._log.archive_away():
                 found = attrs.evolve(found, since=since)
         except (LogError, OSError) as exc:
-            found = attrs.evolve(known, since=1 if unused else since)
+            found = attrs.evolve(known, since=since, unseen=unused)
             self._errors.say("AMQ9007", text=f"the archive can't be looked at ({exc}): what it has is not read for now")
         if found != known:
             undone.write(disk, config.path, log_id, found)
@@ -273,7 +273,6 @@ class Retention:
             return
         self._next_round_ns = now + POLICY_NS
         if self._reported or self.oldest() != self._said:
-            self._reported = False
             with contextlib.suppress(LogError):  # a log that has failed is heard of by all others
                 self.keep_house()
 
@@ -285,6 +284,7 @@ class Retention:
             self._errors.say("AMQ7468", name=oldest[1])
         if self._management is not LogManagement.MANUAL and self._working.acquire(blocking=False):
             try:
+                self._reported = False
                 self._reuse()
             finally:
                 self._working.release()
@@ -476,9 +476,9 @@ class Retention:
         self._log.sync((held[number] + 1) * self._log.state.extent_bytes)  # else it may be written after a crash
         first = 1 if all_before else held[number]
         with self._noting:
+            self._look_again()  # what is let go of now could not be told from what is of another past later
+            self._archive.recognise(place for s, place in places.items() if first <= s <= held[number])
             self._notices.add(first, held[number])
-            if not self._unseen:
-                self._archive.recognise(place for s, place in places.items() if first <= s <= held[number])
             self._reported = True
 
     def advance(self) -> None:

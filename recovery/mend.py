@@ -8,6 +8,7 @@ for that again. It names files by where they are in the directories of log, data
 it speaks of the copy.
 """
 
+import contextlib
 import json
 import posixpath
 from typing import Any
@@ -28,6 +29,7 @@ CHUNK = 1 << 20
 DIRECTORY = "repair-"
 PLAN = "plan"
 DONE = "done"
+UNREAD = -1  # the size of a file that can't be opened
 
 
 def directories(disk: Disk, data_dir: str) -> list[str]:
@@ -227,16 +229,24 @@ def _rests_on(disk: Disk, data_dir: str, log: LogConfig, changed: set[str]) -> d
     paths = [control_path(log.path), f"{data_dir}/{NAME}", f"{data_dir}/{PREVIOUS}", *_extents(disk, active)]
     found = {"/".join(_place(data_dir, log.path, path)): _crc(disk, path) for path in paths if path not in changed}
     for path in _extents(disk, archive):
-        file = disk.open_read(path)
-        try:
-            found[f"archive/{path.rpartition('/')[2]}"] = file.size()
-        finally:
-            file.close()
+        found[f"archive/{path.rpartition('/')[2]}"] = _size(disk, path)
     return {place: value for place, value in found.items() if value is not None}
 
 
+def _size(disk: Disk, path: str) -> int:
+    with contextlib.suppress(OSError):  # a file that this user may not read is no reason not to mend another one
+        file = disk.open_read(path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+    return UNREAD
+
+
 def _extents(disk: Disk, directory: str) -> list[str]:
-    names = disk.list(directory) if disk.exists(directory) else []
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = disk.list(directory) if disk.exists(directory) else []
     return [f"{directory}/{name}" for name in names if extent_of(name) is not None]
 
 

@@ -646,6 +646,9 @@ def test_a_queue_deleted_while_it_is_recreated_stays_away(harmed: bool, behind: 
     media._build = real
     assert "deleted" in str(caught.value) or caught.value.reason == qmgr.Reason.OBJECT_DAMAGED
     life.check()
+    if not again:
+        life.checkpoint()
+        assert life.segments("A") == [], "what was written for it is left"
     if again:
         life.put("A")
         life.get("A", limit=2)

@@ -480,6 +480,12 @@ def test_extents_that_are_gone_are_named_and_brought_back_they_count() -> None:
         then.restart()
     with pytest.raises(Damaged, match=r"S0000002\.LOG is missing"):
         recover(life, "/gap", lsn=behind)
+    inside = [mark for mark in life.marks if 3 * extent < mark.lsn < 4 * extent]
+    assert inside, "what is wanted was in the extent that is missing"
+    for mark in inside:
+        for when in ({"time_us": mark.time}, {"lsn": mark.lsn}):
+            with pytest.raises(Damaged, match=r"S0000002\.LOG"):
+                recover(life, "/inside", **when)
     life.disk.poke(middle, held)
     recover(life, "/again", lsn=early.lsn)
     then = Then(life, life.disk, "/again", after(early))
@@ -1002,6 +1008,31 @@ def test_damage_before_the_images_does_not_matter(compressed: bool) -> None:
     found = repairing.check(NAME, data_path=DATA, disk=life.disk).examination
     assert [one.row.name for one in found.findings if one.row.does is Does.REBUILD] == ["checkpoints_lost_images_there"]
     assert found.lost is None
+
+
+def test_damage_matters_where_the_clock_was_set_back_before_it() -> None:
+    """Records that are later than the moment lie before it; some that are not lie behind it."""
+    life = furnished(attrs.evolve(LINEAR, primary_files=3))
+    life.start()
+    marks, times = [], []
+    for number in range(100):
+        life.clock.advance(1)
+        if number == 15:
+            life.clock.wall -= 10_000_000
+        life.qm.put("A", bytes(9000))
+        life.qm.get("A")
+        marks.append(life.qm.status().log.tail)
+        times.append(life.clock.wall)
+    life.qm.record_image()
+    life.qm.end()
+    extent, at = 64 * 4096, marks[18]
+    path = f"{LOG}/{NAME}/active/S{at // extent - 1:07d}.LOG"
+    data = bytearray(life.disk.peek(path))
+    data[len(data) - extent + at % extent + 20] ^= 255
+    life.disk.poke(path, bytes(data))
+    assert times[20] < times[14], "the clock was set back"
+    with pytest.raises(Damaged, match=path):
+        recover(life, "/no", time_us=times[20])
 
 
 def test_damage_behind_the_moment_does_not_matter() -> None:

@@ -381,19 +381,24 @@ def test_a_first_batch_that_is_run_again_when_all_of_it_is_gone_says_so(past: Pa
 
 
 @pytest.mark.parametrize("place", ["startingTime", "startingLsn", "oldest"])
+@pytest.mark.parametrize("kind", [LimitedLogStream, UnlimitedLogStream])
 def test_a_first_batch_that_is_run_again_when_its_beginning_is_gone_says_so(
-    past: Path, tmp_path: Path, place: str
+    past: Path, tmp_path: Path, place: str, kind: type[LogStream]
 ) -> None:
     """Spark keeps its end alone, and asks once more where to begin: that was another place by then."""
     log = logs.copy(past, tmp_path / "log")
     row = next(row for row in read(table(options(past))) if row["lsn"] > 2 * EXTENT)
     given = {"startingTime": {"startingTime": row["time"].isoformat()}, "startingLsn": {"startingLsn": str(row["lsn"])}}
 
-    def reader() -> LimitedLogStream:
-        return LimitedLogStream(asked({"path": str(log)} | given.get(place, {})), ARROW)
+    def reader() -> LogStream:
+        return kind(asked({"path": str(log)} | given.get(place, {})), ARROW)
 
     first = reader()
-    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    if isinstance(first, LimitedLogStream):
+        end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    else:
+        assert isinstance(first, UnlimitedLogStream)
+        end = first.latestOffset()
     rows = batch(first, first.initialOffset(), end)
     again = reader()
     assert batch(again, again.initialOffset(), end) == rows

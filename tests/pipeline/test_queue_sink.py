@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import json
 import os
 import pickle
 import random
@@ -327,6 +328,15 @@ def test_a_queue_manager_that_has_lost_a_part_of_a_batch_is_refused(tmp_path: Pa
             writer(tmp_path / "old")
         part(tmp_path / "old", parts[1], batch=0).put([rows(["1"])])
         writer(tmp_path / "old")
+        for to in ([NAME, None], [NAME, str(tmp_path)], NAME):  # as it was noted before this version, and as it is now
+            (checkpoint / queue_sink.NOTED).write_text(json.dumps({"to": to, "batch": 5}))
+            with pytest.raises(Mistake, match="batch 5 of query q was put before"):
+                writer(tmp_path / "old")
+        for junk in ("", "[]", '{"to": [], "batch": 5}', '{"to": "x", "batch": "y"}'):
+            (checkpoint / queue_sink.NOTED).write_text(junk)
+            with pytest.raises(Mistake, match=rf"{queue_sink.NOTED} can't be read"):
+                writer(tmp_path / "old")
+        (checkpoint / queue_sink.NOTED).unlink()
         assert bodies(qm, "A") == [b"0", b"1"]
 
 

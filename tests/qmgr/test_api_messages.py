@@ -1,6 +1,7 @@
 """Putting, getting and browsing as an application meets it: the defaults, the order, and what is refused."""
 
 import datetime
+import errno
 import http
 import queue
 from typing import Any
@@ -304,6 +305,19 @@ def test_a_browse_removes_the_expired_messages_that_it_finds(world: World, paged
     world.qm.put("Q", b"one more")
     world.crash()
     assert [message.body for message in world.qm.get_many("Q", 9)] == [b"0", b"2", b"4", b"one more"]
+
+
+def test_a_browse_that_finds_expired_messages_and_a_log_that_fails_says_that_it_has(world: World) -> None:
+    world.qm.define_queue("Q", default_persistence=True)
+    for _ in range(5):
+        world.qm.put_many("Q", [b"x"] * 1000, expiry=1.0)
+    world.clock.advance(2)
+    world.disk.fail("write", errno.EIO, once=False, where=lambda path: path.endswith(".LOG"))
+    with pytest.raises(qmgr.Unavailable):
+        for _ in range(100):
+            list(world.qm.browse("Q"))
+            world.qm.put("Q", b"y")
+    assert world.qm.refusal is not None
 
 
 def test_a_browse_leaves_what_a_unit_of_work_has_got(world: World) -> None:

@@ -150,6 +150,32 @@ def test_a_queue_that_is_defined_anew_meanwhile_is_left_alone(world: World) -> N
 
 
 @pytest.mark.interpreted
+def test_a_queue_that_is_recreated_meanwhile_is_cleared_all_the_same() -> None:
+    world = World(log_type="linear", log_primary_files=10)
+    world.qm.define_queue("Q")
+    world.qm.put_many("Q", [b"old"] * 500)
+    world.qm.record_image()
+    meanwhile(world, lambda: world.qm.recreate("Q"))
+    assert world.qm.clear_queue("Q") == 500
+    assert world.qm.queue("Q").depth == 0
+
+
+@pytest.mark.interpreted
+def test_an_order_of_delivery_that_is_altered_meanwhile_leaves_nothing(world: World) -> None:
+    world.qm.define_queue("Q", delivery_sequence="PRIORITY")
+    for priority in (0, 9, 4):
+        world.qm.put_many("Q", [b"old"] * 200, priority=priority)
+
+    def others() -> None:
+        world.qm.put_many("Q", [b"new"] * 100, priority=9)
+        world.qm.alter_queue("Q", delivery_sequence="FIFO")
+
+    meanwhile(world, others)
+    assert world.qm.clear_queue("Q") == 600
+    assert bodies(world.qm, "Q") == [b"new"] * 100
+
+
+@pytest.mark.interpreted
 def test_a_unit_of_work_that_gets_one_meanwhile_has_it_and_the_rest_goes(world: World) -> None:
     world.qm.define_queue("Q")
     world.qm.put_many("Q", [b"%d" % number for number in range(500)])

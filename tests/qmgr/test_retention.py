@@ -136,6 +136,19 @@ def test_what_was_reported_goes_soon_though_no_checkpoint_comes() -> None:
     assert ready(made) == 0
 
 
+def test_what_was_reported_while_somebody_moves_extents_goes_when_he_is_done() -> None:
+    made = world()
+    fill(made, 8)
+    made.qm.note_archived(name_of(2), all_before=True)
+    with made.qm._retention._working:
+        made.clock.advance(11)
+        made.qm._retention.look_around()
+    assert sequences(made)[0] == 1
+    made.clock.advance(11)
+    made.qm._retention.look_around()
+    assert sequences(made)[0] == 3
+
+
 def test_what_an_image_makes_superfluous_goes_soon_though_no_checkpoint_comes() -> None:
     made = world("Automatic")
     fill(made, 8, image=False)

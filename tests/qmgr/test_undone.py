@@ -8,6 +8,8 @@ import pytest
 import qmgr
 from logger import claims, undone
 from logger.archive import undone_in
+from logger.compressed import Compression
+from logger.compressed import compress as compressed
 from logger.disk import make_dirs
 from logger.errors import LogError
 from qmgr import repairing
@@ -245,23 +247,102 @@ def test_a_copy_that_was_made_too_early_counts_when_it_was_made_again_and_report
     assert told == [f"day {day} {number}" for day in range(3) for number in range(150)]
 
 
-def test_an_extent_takes_the_place_of_no_other_version_of_it() -> None:
+def test_a_compressed_extent_takes_the_place_of_no_other_version_of_it() -> None:
     """One of the two has been damaged, or it is of another past and nothing tells which."""
     world = World(log_type="linear", log_secondary_files=2)
     world.qm.define_queue("A")
     put(world, "A", "here", 400)
-    settled(world)
-    first = f"{LOG}/active/S0000000.LOG"
+    archived(world, compress=False)
+    first = f"{ARCHIVE}/S0000000.LOG"
     data = bytearray(world.disk.peek(first))
-    make_dirs(world.disk, ARCHIVE)
     data[50_000] ^= 1
-    world.disk.poke(first.replace("active", "archive"), bytes(data))
+    world.disk.poke(first, bytes(data))
+    compressed(world.disk, first, f"{first}.gz", Compression.GZIP)
+    data[50_000] ^= 1
+    world.disk.poke(first, bytes(data))
+    other = world.disk.peek(f"{first}.gz")
     with pytest.raises(qmgr.Unavailable, match="holds the same part of the log otherwise; compare the two"):
-        world.qm.archive_log()
-    assert world.disk.peek(first.replace("active", "archive")) == bytes(data)
-    world.disk.poke(first.replace("active", "archive"), world.disk.peek(first))
-    assert world.qm.archive_log().done
+        world.qm.compress_log()
+    assert world.disk.peek(f"{first}.gz") == other
+    world.disk.remove(f"{first}.gz")
+    assert world.qm.compress_log().done
     assert not world.disk.exists(first)
+
+
+def test_what_is_archived_takes_the_place_of_a_copy_that_was_made_too_early() -> None:
+    world = World(log_type="linear", log_secondary_files=2)
+    world.qm.define_queue("A")
+    put(world, "A", "here", 10)
+    make_dirs(world.disk, ARCHIVE)
+    world.disk.poke(f"{ARCHIVE}/S0000000.LOG", world.disk.peek(f"{LOG}/active/S0000000.LOG"))
+    put(world, "A", "there", 400)
+    archived(world, compress=False)
+    assert not world.disk.exists(f"{LOG}/active/S0000000.LOG")
+    assert len(list(world.qm.replay("A", "oldest"))) == 410
+
+
+def moved_archive(world: World) -> str:
+    """Somebody has moved the archive, and says so in qm.ini, as AMQ9012 tells him to."""
+    world.qm.define_queue("A")
+    put(world, "A", "here", 20)
+    world.qm.record_image()
+    put(world, "A", "here", 380)
+    archived(world, compress=False)
+    world.qm.end()
+    moved = f"{DATA}/moved/{NAME}"
+    make_dirs(world.disk, moved)
+    for path in world.disk.files(ARCHIVE):
+        world.disk.poke(path.replace(ARCHIVE, moved), world.disk.peek(path))
+        world.disk.remove(path)
+    ini = f"{DATA}/qmgrs/{NAME}/qm.ini"
+    world.disk.poke(ini, world.disk.peek(ini) + f"\nLogArchive:\n   ArchivePath={moved}\n".encode())
+    return moved
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_archive_that_was_moved_counts_also_after_a_start_that_could_not_look_at_it(fails: bool) -> None:
+    world = World(log_type="linear", log_secondary_files=2)
+    moved = moved_archive(world)
+    if fails:
+        world.disk.fail(
+            ("read", "open"), errno.EIO, once=False, where=lambda path: path.startswith(f"{moved}/S0000000")
+        )
+    world.start()
+    if fails:
+        assert undone.read(world.disk, LOG, world.qm._log.state.log_id).unseen
+        assert len(list(world.qm.replay("A", "oldest"))) < 400, "what the archive has is not read for now"
+        world.disk.heal()
+    for _ in range(2):
+        world.qm.end()
+        world.start()
+        assert hidden(world) == []
+        assert len(list(world.qm.replay("A", "oldest"))) == 400
+    assert world.qm.recreate("A").depth == 400
+
+
+def test_nothing_is_reported_as_archived_while_the_archive_can_not_be_looked_at() -> None:
+    """What is let go of then could not be told from another past by the start that can look again."""
+    world = World(log_type="linear", log_primary_files=4, log_management="Archive")
+    world.qm.define_queue("A")
+    put(world, "A", "here", 300)
+    world.qm.record_image()
+    settled(world)
+    world.qm.end()
+    make_dirs(world.disk, ARCHIVE)
+    names = [path.rpartition("/")[2] for path in world.disk.files(f"{LOG}/active") if "/S" in path]
+    world.disk.poke(f"{ARCHIVE}/{names[0]}", world.disk.peek(f"{LOG}/active/{names[0]}"))
+    world.disk.fail(("read", "open"), errno.EIO, once=False, where=lambda path: path.startswith(ARCHIVE))
+    world.start()
+    with pytest.raises((qmgr.MQError, OSError), match="archive"):
+        world.qm.note_archived(names[0])
+    world.disk.heal()
+    world.qm.note_archived(names[0])
+    settled(world)
+    assert not world.disk.exists(f"{LOG}/active/{names[0]}")
+    world.qm.end()
+    world.start()
+    assert hidden(world) == []
+    assert len(list(world.qm.replay("A", "oldest"))) == 300
 
 
 @pytest.mark.parametrize("junk", [bytes(100), b"\xff\xfe\x00\n/archive\x00\n", b"neither\n\n"], ids=[0, 1, 2])
