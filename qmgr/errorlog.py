@@ -44,7 +44,7 @@ MESSAGES = {
     "AMQ7490": ("I", "Log extents of queue manager {qmgr!r}: {created} created, {reused} reused, {deleted} deleted."),
     "AMQ8003": ("I", "Queue manager {qmgr!r} started."),
     "AMQ8004": ("I", "Queue manager {qmgr!r} ended."),
-    "AMQ8077": ("W", "User {user!r} has no right {verb!r} on {name!r}."),
+    "AMQ8077": ("W", "User {user!r} has no right {verb!r} on {name!r}{more}."),
     "AMQ9557": ("W", "A client at {address} could not show who it is, user {user!r}: {text}"),
     "AMQ9209": ("W", "The connection from {address} over {channel} was broken: {text}"),
     "AMQ9213": ("W", "A communications error occurred: {text}"),

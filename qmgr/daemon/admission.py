@@ -1,5 +1,6 @@
 """Who is let in over a network, and with which rights."""
 
+from collections import Counter
 from collections.abc import Callable
 
 from logger.disk import Disk
@@ -12,6 +13,8 @@ from qmgr.manager import QueueManager
 from qmgr.session import Rights, Session
 from qmgr.users import Users, Verifier
 
+MANY_DENIALS = 10_000  # different ones, of which is remembered how many there were
+
 
 class Admission:
     """What listeners ask about their clients."""
@@ -22,6 +25,7 @@ class Admission:
         self._entropy = disk.entropy
         self._say = say
         self._full: set[str] = set()  # listeners that refuse clients, of which the error log has been told
+        self._denials: Counter[tuple[str, str, str]] = Counter()  # of a user's verb on a name
 
     def open(self, listener: str, peer: Peer, rights: Rights) -> Session:
         """A new client. Where there are too many the error log says so, once until there is room again."""
@@ -60,5 +64,12 @@ class Admission:
         self._say("AMQ9557", user=user, text=str(why), address=address)
 
     def _denied(self, *, user: str, verb: str, name: str) -> None:
-        self._say("AMQ8077", user=user, verb=verb, name=name or self._manager.name)
+        """The error log hears of it each time that there are twice as many: a client may try for ever, and fill it."""
+        if len(self._denials) >= MANY_DENIALS:
+            self._denials.clear()
+        what = user, verb, name
+        self._denials[what] = count = self._denials[what] + 1
+        if count & (count - 1) == 0:
+            more = f" ({count} times by now)" if count > 1 else ""
+            self._say("AMQ8077", user=user, verb=verb, name=name or self._manager.name, more=more)
         self._manager.not_authorized(user, verb, name)

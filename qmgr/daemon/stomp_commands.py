@@ -118,7 +118,7 @@ class StompCommands:
             session.on_stop = lambda: connection.next_turn_threadsafe(lambda: connection.fail(_stopped()))
             session.on_quiesce = lambda: connection.next_turn_threadsafe(connection.stop_deliveries)
             self._subscriptions = Subscriptions(connection, session)
-            self._transactions = Transactions(session)
+            self._transactions = Transactions(session, self._subscriptions.let_go)
             offers = f"{timing.beat * 1000:.0f},{timing.wanted_beat * 1000:.0f}"
             told = {"version": dialect.version, "heart-beat": offers, "server": "qmgr", "session": str(session.number)}
             connection.send_frame("CONNECTED", told)
@@ -155,8 +155,12 @@ class StompCommands:
 
     def _acknowledge(self, session: Session, headers: dict[str, str]) -> int:
         name = headers.get("transaction")
-        unit = None if name is None else self._transactions.named(name).unit
-        return session.accept(self._subscriptions.take(headers), unit)
+        if name is None:
+            return session.accept(self._subscriptions.take(headers), None)
+        transaction = self._transactions.named(name)
+        taken = self._subscriptions.take(headers)
+        transaction.kept += self._subscriptions.keep(taken)
+        return session.accept(taken, transaction.unit)
 
     def _refuse(self, session: Session, headers: dict[str, str]) -> int:
         if headers.get("requeue") == "false":
@@ -165,8 +169,10 @@ class StompCommands:
         name = headers.get("transaction")
         if name is None:
             return session.reject(self._subscriptions.take(headers))
-        self._transactions.named(name)  # else the messages would be taken for nothing
-        self._transactions.refuse(name, self._subscriptions.take(headers))
+        transaction = self._transactions.named(name)  # else the messages would be taken for nothing
+        taken = self._subscriptions.take(headers)
+        transaction.kept += self._subscriptions.keep(taken)
+        self._transactions.refuse(name, taken)
         return 0
 
     def _disconnect(self, frame: Frame) -> None:

@@ -285,6 +285,23 @@ class Subscriptions:
         self.held -= len(deliveries)
         self.bytes -= sum(len(one.message.body) for one in deliveries)
 
+    def keep(self, deliveries: list[Delivery]) -> int:
+        """A transaction has them now: their bodies are in memory, and count, until it ends. How many bytes that are."""
+        size = sum(len(one.message.body) for one in deliveries)
+        self.bytes += size
+        return size
+
+    def let_go(self, size: int) -> None:
+        """So many of them are not kept any more."""
+        full = self.full
+        self.bytes -= size
+        if full:
+            self._pump_all()
+
+    def _pump_all(self) -> None:
+        for one in list(self._by_name.values()):
+            one.pump_soon()
+
     def make_room(self, done: list[Delivery], subscription: Subscription) -> None:
         """These of the subscription's messages are acknowledged: it may take others."""
         subscription.pump_soon()
@@ -295,8 +312,7 @@ class Subscriptions:
         full = self.full
         self.forget(deliveries)
         if full:
-            for one in list(self._by_name.values()):
-                one.pump_soon()
+            self._pump_all()
 
     def go_on(self) -> None:
         """The client reads again. Each is the first in its turn: there may not be room for all."""

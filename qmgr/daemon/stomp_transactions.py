@@ -1,5 +1,7 @@
 """The transactions of one STOMP connection: each is a unit of work, with its sends and what it has acknowledged."""
 
+from collections.abc import Callable
+
 import attrs
 
 from qmgr.delivery import Delivery
@@ -16,13 +18,16 @@ LONGEST_NAME = 255
 class Transaction:
     unit: UnitOfWork
     refused: list[Delivery] = attrs.Factory(list)  # what it has NACKed: given back when it ends, either way
+    kept: int = 0  # bytes of bodies that it has acknowledged or NACKed, which stay in memory
 
 
 class Transactions:
     """By the names that the client gave them."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, let_go: Callable[[int], None]) -> None:
+        """`let_go(bytes)` hears of bodies that a transaction has kept."""
         self._session = session
+        self._let_go = let_go
         self._open: dict[str, Transaction] = {}
         self._refused = 0  # messages that are held until their transactions end
 
@@ -72,6 +77,7 @@ class Transactions:
         transaction = self.named(name)
         del self._open[name]
         self._refused -= len(transaction.refused)
+        self._let_go(transaction.kept)
         return transaction
 
     def _give_back(self, transaction: Transaction) -> int:

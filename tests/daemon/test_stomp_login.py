@@ -74,6 +74,19 @@ def test_a_password_over_tls(guarded: Guarded) -> None:
     assert guarded.amq() == ["AMQ8077"]
 
 
+def test_who_tries_again_and_again_does_not_fill_the_error_log(guarded: Guarded) -> None:
+    for _ in range(9):
+        with guarded.server.stranger(guarded.context()) as client:
+            client.connect(login="mia", passcode="secret:é")
+            client.subscribe("A", receipt="1")
+            assert client.error()["reason-code"] == "2035"
+    assert guarded.amq() == ["AMQ8077"] * 4
+    assert [inserts["more"] for _, inserts in guarded.said] == [
+        "",
+        *(f" ({count} times by now)" for count in (2, 4, 8)),
+    ]
+
+
 @pytest.mark.parametrize(
     ("headers", "user"),
     [
