@@ -430,6 +430,12 @@ def in_child(callback: Callable[[], None]) -> None:
     os.register_at_fork(after_in_child=callback)
 
 
+def forget(sock: Socket) -> None:
+    """Close it in this process alone, and whoever has the object finds it closed: nothing is said by it."""
+    with contextlib.suppress(OSError):
+        os.close(sock.detach())
+
+
 def name_of(sock: Socket, place: str) -> str:
     """Who is at the other end of a socket that was accepted at this place, for operators."""
     try:

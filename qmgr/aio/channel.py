@@ -6,8 +6,6 @@ for that or not; so nobody who is cancelled leaves half an answer behind.
 
 import asyncio
 import contextlib
-import os
-import socket
 import weakref
 from typing import Any
 
@@ -22,7 +20,7 @@ LOOKS = 10  # at most, in the time after which a call is given up
 class Channel(asyncio.Protocol):
     """One socket."""
 
-    def __init__(self, pool: "Pool", sock: socket.socket) -> None:
+    def __init__(self, pool: "Pool", sock: sockets.Socket) -> None:
         self._pool = pool
         self._sock = sock  # the transport's
         self._transport: asyncio.Transport | None = None
@@ -116,8 +114,7 @@ class Channel(asyncio.Protocol):
     def abandon(self) -> None:
         """In a forked child: the socket is the parent's, and so is what the loop has of it in its selector."""
         self._transport = None
-        with contextlib.suppress(OSError):
-            os.close(self._sock.detach())
+        sockets.forget(self._sock)
 
 
 _pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()

@@ -38,7 +38,8 @@ class Connection:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await to_the_end(self.close())
+        if not self._way.forked:  # in a child this loop does not run, and the session is the parent's
+            await to_the_end(self.close())
 
     # ---- messages
 

@@ -51,6 +51,8 @@ class InsideUnit(UnitOfWork):
 class Inside:
     """The way to a queue manager in this process."""
 
+    forked = False  # a child that uses it is told so by the queue manager
+
     def __init__(self, manager: InProcess) -> None:
         self.name = manager.name
         self._manager = manager

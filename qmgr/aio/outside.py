@@ -151,10 +151,13 @@ class Outside:
             raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
         return self._pool
 
+    @property
+    def forked(self) -> bool:
+        """Is this a child process, in which nothing of it is of any use?"""
+        return self._pool.link.forked
+
     async def close(self) -> None:
         self._closed = True
-        if self._pool.link.forked:  # a child has no threads of the loop's
-            return
         try:
             await asyncio.to_thread(self._pool.link.leave)  # what was begun is backed out by then
         finally:

@@ -90,6 +90,8 @@ class Way(Protocol):
 
     name: str
 
+    @property
+    def forked(self) -> bool: ...
     def new_unit(self, xid: Xid | None) -> Any: ...
     async def begin(self, unit: Any) -> None:
         """If there is an error to be told of the begin, tell it."""
