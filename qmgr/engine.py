@@ -511,7 +511,8 @@ class Engine(Holding):
         removed = end = 0
         try:
             try:
-                while True:
+                more = True
+                while more:
                     with self.lock:
                         self._room_for_gets(None, A_FEW)
                         if queue.deleted:
@@ -530,10 +531,9 @@ class Engine(Holding):
                                 position = _position(entries[-1], order) if entries else position
                         except BaseException as exc:
                             raise self.unreadable(queue, exc) from exc.__cause__
-                        if not entries:
-                            break
                         end = max(end, self._log_gets(queue, entries))
                         removed += len(entries)
+                        more = bool(entries)
             finally:
                 self.log.force(end)  # what has gone has gone for good, whatever came then
         except LogError as exc:
