@@ -1010,6 +1010,16 @@ def test_damage_before_the_images_does_not_matter(compressed: bool) -> None:
     assert found.lost is None
 
 
+def flipped_at(life: Life, lsn: int) -> str:
+    """A byte of the record there is not what it was; the path of its extent."""
+    extent = 64 * 4096
+    path = f"{LOG}/{NAME}/active/S{lsn // extent - 1:07d}.LOG"
+    data = bytearray(life.disk.peek(path))
+    data[len(data) - extent + lsn % extent + 20] ^= 255
+    life.disk.poke(path, bytes(data))
+    return path
+
+
 def test_damage_matters_where_the_clock_was_set_back_before_it() -> None:
     """Records that are later than the moment lie before it; some that are not lie behind it."""
     life = furnished(attrs.evolve(LINEAR, primary_files=3))
@@ -1025,11 +1035,7 @@ def test_damage_matters_where_the_clock_was_set_back_before_it() -> None:
         times.append(life.clock.wall)
     life.qm.record_image()
     life.qm.end()
-    extent, at = 64 * 4096, marks[18]
-    path = f"{LOG}/{NAME}/active/S{at // extent - 1:07d}.LOG"
-    data = bytearray(life.disk.peek(path))
-    data[len(data) - extent + at % extent + 20] ^= 255
-    life.disk.poke(path, bytes(data))
+    path = flipped_at(life, marks[18])
     assert times[20] < times[14], "the clock was set back"
     with pytest.raises(Damaged, match=path):
         recover(life, "/no", time_us=times[20])
@@ -1051,11 +1057,7 @@ def test_damage_behind_the_moment_does_not_matter() -> None:
     at = marks[20]
     extent = 64 * 4096
     assert at // extent < marks[-1] // extent - 1, "not behind the head"
-    path = f"{LOG}/{NAME}/active/S{at // extent - 1:07d}.LOG"
-    data = bytearray(life.disk.peek(path))
-    place = len(data) - extent + at % extent + 20
-    data[place] ^= 255
-    life.disk.poke(path, bytes(data))
+    path = flipped_at(life, at)
     recover(life, "/before", lsn=at)
     recover(life, "/early", lsn=marks[10])
     recover(life, "/then", time_us=times[10])
