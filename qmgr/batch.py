@@ -1,24 +1,32 @@
-"""Messages that came together and are alike: two lists, until the first of them is asked for. Then each has an entry.
+"""Messages that came together and are alike: bytes as the log has them, until the first of them is asked for. Then each
+has an entry.
 
-An entry takes ten times the memory of its place in a list, and a part of each collection of garbage. Most messages of a
-deep queue need none: a checkpoint writes them to a segment, and they leave memory as they came.
+An entry takes five times the memory of its message, and a part of each collection of garbage. Most messages of a deep
+queue need none: a checkpoint copies the bytes to a segment, and they leave memory as they came.
 """
 
+import struct
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import groupby
-from operator import itemgetter
+from itertools import accumulate, groupby
+from operator import add, itemgetter
 
 from qmgr.entry import GONE, NOWHERE, OVERHEAD, PUT_TIME, Entry
 from qmgr.message import HEAD, PERSISTENT, STANDING
+from qmgr.packed import Packed
+from qmgr.segments import LARGEST_BLOCK, SLOT
+from recovery.records import with_lengths
 
 FEWEST, MOST = 8, 512  # messages of a batch: for fewer it is not worth while, and all of them become entries together
+MOST_BYTES = LARGEST_BLOCK - MOST * SLOT  # of them: a batch fits into one block
 SORT = itemgetter(0)
 
 
 class Alike:
     """Messages of one priority and persistence, all of which expire or none; see `Queue.add_run`."""
 
-    __slots__ = ("bodies", "expiring", "heads", "persistent", "priority")
+    __slots__ = ("_packed", "bodies", "expiring", "heads", "persistent", "priority")
 
     def __init__(self, heads: list[bytes], bodies: list[bytes], persistent: int, priority: int, expiring: bool) -> None:
         self.heads = heads
@@ -26,13 +34,14 @@ class Alike:
         self.persistent = persistent
         self.priority = priority
         self.expiring = expiring
+        self._packed: list[Packed] | None = None
 
-    def entries(self) -> list[Entry]:
-        """One for each message; where they lie is for the caller to say."""
+    def entries(self, first: int = 0) -> list[Entry]:
+        """One for each message from `first` on; where they lie is for the caller to say."""
         persistent, priority = self.persistent, self.priority
         if self.expiring:
-            return [self.entry(at) for at in range(len(self.heads))]
-        messages = zip(self.heads, self.bodies, strict=True)
+            return [self.entry(at) for at in range(first, len(self.heads))]
+        messages = zip(self.heads[first:], self.bodies[first:], strict=True)
         return [Entry(head, body, persistent, priority, 0) for head, body in messages]
 
     def entry(self, at: int) -> Entry:
@@ -41,14 +50,55 @@ class Alike:
         expires = STANDING.unpack_from(head)[-1] if self.expiring else 0
         return Entry(head, self.bodies[at], self.persistent, self.priority, expires)
 
-    def divided(self, most: int) -> Iterator["Alike"]:
-        """The same in parts of at most so many messages."""
-        if len(self.heads) <= most:
-            yield self
+    def packed(self) -> list[Packed]:
+        """The same as bytes, in parts that are a batch at the most; none where messages are large: a copy of them takes
+        longer than entries do.
+
+        They are kept, since first the log takes them and then the queue: no message may be added after this.
+        """
+        if self._packed is None:
+            lengths = list(map(add, map(len, self.heads), map(len, self.bodies)))
+            count, size = len(lengths), sum(lengths)
+            if count <= MOST and size <= MOST_BYTES:
+                self._packed = [_packed(self.heads, self.bodies, lengths)]
+            else:
+                self._packed = list(self._parts(lengths)) if size * FEWEST <= count * MOST_BYTES else []
+        return self._packed
+
+    def _parts(self, lengths: list[int]) -> Iterator[Packed]:
+        count, ends = len(lengths), list(accumulate(lengths))
+        first = before = 0
+        while first < count:
+            end = min(first + MOST, max(first + 1, bisect_right(ends, before + MOST_BYTES)))
+            yield _packed(self.heads[first:end], self.bodies[first:end], lengths[first:end])
+            first, before = end, ends[end - 1]
+
+    def batches(self, sequence: int, lsn: int) -> Iterator["Batch"]:
+        """Batches of them, the first of which has this sequence: of all, or of those before the first that are few."""
+        if not self.persistent or self.expiring or len(self.heads) < FEWEST:
             return
-        for at in range(0, len(self.heads), most):
-            heads, bodies = self.heads[at : at + most], self.bodies[at : at + most]
-            yield Alike(heads, bodies, self.persistent, self.priority, self.expiring)
+        for packed in self.packed():
+            if len(packed.lengths) < FEWEST:
+                return
+            yield Batch(packed, self.priority, sequence, lsn)
+            sequence += len(packed.lengths)
+
+    def encoded(self) -> list[bytes]:
+        """As parts of a record's body; see `with_lengths`."""
+        packed = self.packed()
+        if packed:
+            lengths = [struct.pack(f"<{len(one.lengths)}I", *one.lengths) for one in packed]
+            return [*lengths, *[one.data for one in packed]]
+        return with_lengths(list(zip(self.heads, self.bodies, strict=True)))
+
+
+def _packed(heads: list[bytes], bodies: list[bytes], lengths: list[int]) -> Packed:
+    parts = [b""] * (2 * len(heads))
+    parts[::2] = heads  # a third of the time that it takes to chain pairs
+    parts[1::2] = bodies
+    sizes = list(map(len, heads))
+    alike = sizes.count(sizes[0]) == lengths.count(lengths[0]) == len(heads)
+    return Packed(array("I", lengths), b"".join(parts), head=sizes[0] if alike else 0)
 
 
 def alike(messages: Iterable[tuple[bytes, bytes]]) -> Iterator[Alike]:
@@ -68,26 +118,26 @@ def _sorted(message: tuple[bytes, bytes]) -> tuple[tuple[int, int, bool], bytes,
 
 
 class Batch:
-    """Messages in places that follow each other. Under the lock, but for `alike`."""
+    """Persistent messages of one priority, in places that follow each other. Under the lock, but for `packed`."""
 
-    __slots__ = ("alike", "cell", "count", "lsn", "made", "priority", "segment", "sequence", "weight")
+    __slots__ = ("cell", "count", "lsn", "made", "packed", "priority", "segment", "sequence", "weight")
 
-    def __init__(self, alike: Alike, sequence: int, lsn: int) -> None:
-        self.alike: Alike | None = alike  # None: they are entries by now
+    def __init__(self, packed: Packed, priority: int, sequence: int, lsn: int) -> None:
+        self.packed: Packed | None = packed  # None: they are entries by now
         self.made: list[Entry] | None = None
-        self.count = len(alike.heads)
-        self.weight = sum(map(len, alike.heads)) + sum(map(len, alike.bodies)) + OVERHEAD * self.count  # see `weight`
-        self.priority = alike.priority
+        self.count = len(packed.lengths)
+        self.weight = len(packed.data) + OVERHEAD * self.count  # see `weight`
+        self.priority = priority
         self.sequence = sequence  # of the first
         self.lsn = lsn
         self.segment = NOWHERE
         self.cell = 0  # of the first
 
     def entries(self) -> list[Entry]:
-        made, alike = self.made, self.alike
+        made, packed, priority = self.made, self.packed, self.priority
         if made is None:
-            assert alike is not None, "they are one or the other"
-            made = alike.entries()
+            assert packed is not None, "they are one or the other"
+            made = [Entry(head, body, PERSISTENT, priority, 0) for head, body in packed.pairs(0, self.count)]
             lsn, segment = self.lsn, self.segment
             for sequence, entry in enumerate(made, self.sequence):
                 entry.sequence = sequence
@@ -97,7 +147,7 @@ class Batch:
                     entry.segment = segment
                     entry.cell = cell
             self.made = made
-            self.alike = None  # after that: a checkpoint looks at it without the lock
+            self.packed = None  # after that: a checkpoint looks at it without the lock
         return made
 
     def drop(self, count: int) -> int:
@@ -105,14 +155,13 @@ class Batch:
 
         Not while a checkpoint writes the batch.
         """
-        alike, weight = self.alike, self.weight
-        assert alike is not None, "they are no entries"
+        packed, weight = self.packed, self.weight
+        assert packed is not None, "they are no entries"
         if count == self.count:
-            self.made, self.alike = [], None
+            self.made, self.packed = [], None
         else:
-            weight = sum(map(len, alike.heads[:count])) + sum(map(len, alike.bodies[:count])) + OVERHEAD * count
-            heads, bodies = alike.heads[count:], alike.bodies[count:]
-            self.alike = Alike(heads, bodies, alike.persistent, alike.priority, alike.expiring)
+            weight = sum(packed.lengths[:count]) + OVERHEAD * count
+            self.packed = packed.behind(count)
         self.count -= count
         self.weight -= weight
         self.sequence += count
@@ -153,5 +202,5 @@ def put_time(item: Batch | list[Entry]) -> int:
     entries = item if isinstance(item, list) else item.made
     if entries:
         return entries[0].put_time
-    assert isinstance(item, Batch) and item.alike is not None, "a batch is one or the other"
-    return int.from_bytes(item.alike.heads[0][PUT_TIME : PUT_TIME + 8], "little")
+    assert isinstance(item, Batch) and item.packed is not None, "a batch is one or the other"
+    return int.from_bytes(item.packed.data[PUT_TIME : PUT_TIME + 8], "little")

@@ -50,12 +50,11 @@ class Front:
 
 def part_of_batch(batch: Batch, count: int) -> Part | None:
     """Its first messages, `count` at most. None: they are entries by now."""
-    alike = batch.alike
-    if alike is None:
+    packed = batch.packed
+    if packed is None:
         return None
     count = min(count, batch.count)
-    whole = count == batch.count
-    heads, bodies = (alike.heads, alike.bodies) if whole else (alike.heads[:count], alike.bodies[:count])
+    heads, bodies = packed.some(0, count)
     return Part(heads, bodies, range(batch.sequence, batch.sequence + count), batch)
 
 
@@ -67,5 +66,5 @@ def part_of_block(opened: Opened, low: int, count: int) -> Part | None:
     cell = block.cell + first
     if segment.has_gone(cell, end - first):
         return None
-    heads, bodies = opened.some(first, end)
-    return Part(heads, bodies, sequences[first:end], None, opened, cell, sum(opened.lengths[first:end]))
+    heads, bodies = opened.packed.some(first, end)
+    return Part(heads, bodies, sequences[first:end], None, opened, cell, sum(opened.packed.lengths[first:end]))

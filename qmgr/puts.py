@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Iterable
+from itertools import repeat
 from typing import Any
 
 from logger.errors import LogError
@@ -18,7 +19,7 @@ from qmgr.queue import Queue
 from qmgr.state import PutRun
 from qmgr.units import A_RECORD, NUMBERS_PER_EPOCH, QUEUE_AND_SEQUENCE
 from recovery import records
-from recovery.records import PUT_COST, Put, PutMany
+from recovery.records import PUT_COST, Put, PutMany, in_pieces
 from recovery.uows import Uow
 
 
@@ -175,18 +176,19 @@ class Puts(Definitions):
         largest = max(map(len, bodies))
         size = body_bytes + len(bodies) * len(heads[0])
         persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
-        messages = list(zip(heads, bodies, strict=True))
         end = 0
         if unit is not None:
             run = PutRun(queue, heads, bodies, persistent, priority, expires > 0)
             self._put_in_unit(unit, run, size, largest)
         else:
             count = len(bodies)
-            record = PutMany(queue.id, 0, messages, [Alike(heads, bodies, persistent, priority, expires > 0)])
+            messages = list(zip(heads, bodies, strict=True))
+            alike = Alike(heads, bodies, persistent, priority, expires > 0)
+            record = PutMany(queue.id, 0, messages, [alike], in_pieces(alike.encoded(), size))
             cost = self.log.cost(records.put_many_cost(size, count)) if persistent else 0
             end = self._put_now(record, queue, count, largest, size, cost, now, soon=soon)
-        name, expiry = queue.name, descriptor.expiry
-        return [Message(body, head, name, 0, expiry) for head, body in messages], end
+        given = map(Message, bodies, heads, repeat(queue.name), repeat(0), repeat(descriptor.expiry))
+        return list(given), end
 
     def _check_many(self, queue: Queue, descriptor: Descriptor, count: int, body_bytes: int) -> None:
         """May there be so many messages at all? What is there already is looked at later."""

@@ -6,7 +6,7 @@ every method.
 
 from collections.abc import Sequence
 
-from qmgr.batch import FEWEST, MOST, Alike, Batch, Items, still_there, weight
+from qmgr.batch import Alike, Batch, Items, still_there, weight
 from qmgr.due import Waiters
 from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry
 from qmgr.finding import Finding
@@ -178,16 +178,15 @@ class Queue(Finding):
         count, kind = len(alike.heads), alike.persistent
         self.next_sequence = max(self.next_sequence, sequence + count)
         lane = self._lane(alike)
-        if kind and count >= FEWEST and not alike.expiring:
-            for part in alike.divided(MOST):
-                batch = Batch(part, sequence, lsn)
-                sequence += batch.count
-                self.memory_bytes[kind] += batch.weight
-                lane.behind.append(batch)
-                self.fresh[kind].append(batch)
-        else:
-            entries = alike.entries()
-            for place, entry in enumerate(entries, sequence):
+        batched = 0
+        for batch in alike.batches(sequence, lsn):
+            batched += batch.count
+            self.memory_bytes[kind] += batch.weight
+            lane.behind.append(batch)
+            self.fresh[kind].append(batch)
+        if batched < count:
+            entries = alike.entries(batched)
+            for place, entry in enumerate(entries, sequence + batched):
                 entry.sequence = place
                 entry.lsn = lsn
             self.memory_bytes[kind] += weight(entries)

@@ -419,8 +419,15 @@ class SegmentWriter:
             self._add(priority, sequences, lengths, chain.from_iterable(zip(heads, bodies, strict=True)), soonest)
         return lengths
 
+    def append_packed(self, priority: int, first: int, lengths: Sequence[int], messages: bytes) -> None:
+        """Add messages that lie one behind the other, none of which expires; their sequences follow the `first`.
+
+        They fit into one block.
+        """
+        self._add(priority, range(first, first + len(lengths)), lengths, (messages,), 0)
+
     def _add(
-        self, priority: int, sequences: Sequence[int], lengths: list[int], parts: Iterable[bytes], expires: int
+        self, priority: int, sequences: Sequence[int], lengths: Sequence[int], parts: Iterable[bytes], expires: int
     ) -> None:
         """Add messages to one block."""
         size = sum(lengths) + SLOT * len(lengths)
@@ -439,15 +446,18 @@ class SegmentWriter:
         lengths, sequences = self._lengths, self._sequences
         if not lengths:
             return
-        data = block_of_cells(lengths, sequences, self._parts)
+        messages = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        table = block_of_cells(lengths, sequences, ())
+        size = len(table) + len(messages)
         at, count = self.length + self._held, len(lengths)
         first, last = sequences[0], sequences[-1]
-        where = at, len(data), self._cells - count, count
-        self.blocks.append(Block(*where, self._priority, first, last, self._expires, crc32(data)))
+        where = at, size, self._cells - count, count
+        crc = crc32(messages, crc32(table))
+        self.blocks.append(Block(*where, self._priority, first, last, self._expires, crc))
         self._lengths, self._sequences, self._parts = [], [], []
         self._size = self._expires = 0
-        self._ended.append(data)
-        self._held += len(data)
+        self._ended += table, messages
+        self._held += size
         if self._held >= CHUNK:
             self._flush()
 

@@ -18,10 +18,11 @@ import attrs
 
 from logger.disk import NO_SPACE
 from qmgr import segments
-from qmgr.batch import Alike, Batch, Items, still_there
+from qmgr.batch import Batch, Items, still_there
 from qmgr.entry import GONE, Entry
 from qmgr.message import standing
 from qmgr.openfiles import segment_path
+from qmgr.packed import Packed
 from qmgr.queue import Queue
 from qmgr.segments import Block, Cell, Segment, SegmentWriter
 from qmgr.store import Store, used_up
@@ -44,11 +45,37 @@ class _Few(NamedTuple):
     """New messages of one priority, to be written."""
 
     priority: int
-    items: Sequence[Entry | Batch]  # that these are; a batch comes with its first messages
+    items: Sequence[Entry]  # that these are
     bodies: Sequence[bytes]
     heads: Sequence[bytes]
     sequences: Sequence[int]
     expires: Sequence[int]
+
+    def append_to(self, writer: SegmentWriter) -> Sequence[int]:
+        """Their lengths."""
+        return writer.append_each(self.priority, self.sequences, self.expires, self.heads, self.bodies)
+
+    @property
+    def work(self) -> int:
+        """To append them, in messages."""
+        return len(self.heads)
+
+
+class _Together(NamedTuple):
+    """The same of a batch."""
+
+    priority: int
+    items: Sequence[Batch]  # this one
+    packed: Packed
+
+    def append_to(self, writer: SegmentWriter) -> Sequence[int]:
+        [batch] = self.items
+        writer.append_packed(self.priority, batch.sequence, self.packed.lengths, self.packed.data)
+        return self.packed.lengths
+
+    @property
+    def work(self) -> int:
+        return len(self.packed.lengths) // 4
 
 
 @attrs.define
@@ -122,7 +149,7 @@ class _QueueSnapshot:
         """The segments of non-persistent (0) or persistent messages (1)."""
         return [segment for segment in self.segments if segment.volatile is (kind == 0)]
 
-    def fresh(self, kind: int) -> Iterator[_Few]:
+    def fresh(self, kind: int) -> Iterator[_Few | _Together]:
         """The new messages of one kind, by priority and then in their order. Without the lock.
 
         Who takes one meanwhile leaves its body in `removed` before its status says so, and its body goes after that.
@@ -130,28 +157,19 @@ class _QueueSnapshot:
         items = self._fresh[kind]
         for priority in sorted(set(map(PRIORITY, items))):
             entries: list[Entry] = []
-            batches: list[tuple[Batch, Alike]] = []
             for item in items:
                 if item.priority != priority:
                     continue
-                alike = None if isinstance(item, Entry) else item.alike  # once: who asks for its messages takes it away
-                if alike is None:
-                    if batches:
-                        yield from _of_batches(priority, batches)
-                        batches = []
-                    if isinstance(item, Entry):
-                        entries.append(item)
-                    else:
-                        entries += item.entries()
-                elif isinstance(item, Batch):
-                    if entries:
-                        yield from self._of_entries(priority, entries)
-                        entries = []
-                    batches.append((item, alike))
-                    if sum([batch.count for batch, _ in batches]) >= FEW:
-                        yield from _of_batches(priority, batches)
-                        batches = []
-            yield from _of_batches(priority, batches)
+                if isinstance(item, Entry):
+                    entries.append(item)
+                    continue
+                packed = item.packed  # once: who asks for its messages takes it away
+                if packed is None:
+                    entries += item.entries()
+                    continue
+                yield from self._of_entries(priority, entries)
+                entries = []
+                yield _Together(priority, [item], packed)
             yield from self._of_entries(priority, entries)
 
     def _of_entries(self, priority: int, entries: Sequence[Entry]) -> Iterator[_Few]:
@@ -211,17 +229,6 @@ class _QueueSnapshot:
         queue.fresh = self._still_there(0) + queue.fresh[0], self._still_there(1) + queue.fresh[1]
         for segment in queue.segments.values():
             segment.sealed = True  # a sync may have failed: nothing is ever appended to it again
-
-
-def _of_batches(priority: int, batches: list[tuple[Batch, Alike]]) -> Iterator[_Few]:
-    """The messages of batches that follow each other."""
-    heads = [head for _, alike in batches for head in alike.heads]
-    bodies = [body for _, alike in batches for body in alike.bodies]
-    sequences = [at for batch, _ in batches for at in range(batch.sequence, batch.sequence + batch.count)]
-    for at in range(0, len(heads), FEW):
-        few = slice(at, at + FEW)
-        items = () if at else [batch for batch, _ in batches]
-        yield _Few(priority, items, bodies[few], heads[few], sequences[few], bytes(len(heads[few])))
 
 
 def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[list[Segment]], bool, bool]:
@@ -343,17 +350,18 @@ class StateSnapshot:
         directory = state.queue_directory(queue.name)
         return SegmentWriter(state.disk, directory, state.log_id, queue.id, segment, state.fence)
 
-    def _append(self, snapshot: _QueueSnapshot, target: Segment, batch: Iterable[_Few]) -> None:
+    def _append(self, snapshot: _QueueSnapshot, target: Segment, new: Iterable[_Few | _Together]) -> None:
         writer = self._writer(snapshot.queue, target)
         placed: Items = []
         sizes = array("I")
-        since = 0
+        work = 0
         try:
-            for few in batch:
-                sizes.extend(writer.append_each(few.priority, few.sequences, few.expires, few.heads, few.bodies))
-                placed += few.items
-                if len(sizes) - since >= A_MOMENT:
-                    since = len(sizes)
+            for some in new:
+                sizes.extend(some.append_to(writer))
+                placed += some.items
+                work += some.work
+                if work >= A_MOMENT:
+                    work = 0
                     self._state.give_way()
             writer.finish()
         except BaseException:

@@ -26,6 +26,7 @@ from recovery.records import (
     PIECE,
     PUT_COST,
     PUT_RUN,
+    PUTS,
     Backout,
     Calls,
     Commit,
@@ -34,7 +35,6 @@ from recovery.records import (
     Xid,
     in_pieces,
     run_of_gets,
-    run_of_puts,
 )
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
@@ -58,7 +58,8 @@ def encoded_calls(puts: Sequence[PutRun], gets: Sequence[tuple[Queue, Entry]]) -
             head, body = heads[0], bodies[0]
             parts += PUT_RUN.pack(1, run.queue.id, run.ordinal, 1, len(head) + len(body)), head, body
         else:
-            parts += run_of_puts(run.queue.id, run.ordinal, list(zip(heads, bodies, strict=True)))
+            parts.append(PUTS.pack(1, run.queue.id, run.ordinal, len(heads)))
+            parts += run.encoded()
     if len(gets) > FEW_CALLS:
         for queue, got in groupby(gets, QUEUE):
             sequences = [entry.sequence for _, entry in got if entry.persistent]

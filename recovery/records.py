@@ -146,10 +146,11 @@ class PutMany:
     sequence: int  # of the first
     messages: list[Parts]
     found: list[Any] | None = None  # what stands for these messages, where the caller has made it
+    made: bytes | Pieces = b""  # their lengths and they, likewise
 
     def encode(self) -> Encoded:
         head = QUEUE_PLACE.pack(self.queue, self.sequence) + LENGTH32.pack(len(self.messages))
-        return 258, 0, head, b"".join(_with_lengths(self.messages))
+        return 258, 0, head, self.made or b"".join(with_lengths(self.messages))
 
 
 @attrs.define
@@ -370,7 +371,8 @@ DefinitionRecord = Define | Delete | AlterQmgr | Catalog | DefineAlias | DeleteA
 Record = Put | PutMany | Get | Expire | UnitRecord | DefinitionRecord | ImageRecord | CheckpointMark | Fill
 
 
-def _with_lengths(messages: Sequence[Parts]) -> list[bytes]:
+def with_lengths(messages: Sequence[Parts]) -> list[bytes]:
+    """Messages, and their lengths before them, as parts of a record's body."""
     lengths = [len(head) + len(body) for head, body in messages]
     return [struct.pack(f"<{len(lengths)}I", *lengths), *chain.from_iterable(messages)]
 
@@ -409,7 +411,7 @@ def run_of_puts(queue: int, ordinal: int, messages: list[Parts]) -> list[bytes]:
     if len(messages) == 1:  # most often
         head, body = messages[0]
         return [PUT_RUN.pack(1, queue, ordinal, 1, len(head) + len(body)), head, body]
-    return [PUTS.pack(1, queue, ordinal, len(messages)), *_with_lengths(messages)]
+    return [PUTS.pack(1, queue, ordinal, len(messages)), *with_lengths(messages)]
 
 
 def in_pieces(parts: list[bytes], most: int) -> bytes | Pieces:

@@ -5,20 +5,23 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from qmgr import batch as batch_module
 from qmgr import message, segments, snapshot
-from qmgr import queue as queue_module
-from qmgr.batch import FEWEST, MOST, Alike, Batch, alike, put_time, still_there, weight
+from qmgr.batch import FEWEST, MOST, MOST_BYTES, Alike, Batch, alike, put_time, still_there, weight
 from qmgr.entry import GONE, OVERHEAD, Entry
 from qmgr.lane import Lane
 from qmgr.queue import Queue
+from recovery.records import with_lengths
 from tests.qmgr.world import World, bodies
 from tests.sim.loss import LOSE_ALL
 
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_module, "FEWEST", 2)
+    monkeypatch.setattr(batch_module, "FEWEST", 2)
 
 
 def encoded(body: bytes, priority: int = 0, *, persistent: bool = True, expires: int = 0) -> tuple[bytes, bytes]:
@@ -26,7 +29,9 @@ def encoded(body: bytes, priority: int = 0, *, persistent: bool = True, expires:
 
 
 def made_of(count: int = 3) -> Batch:
-    return Batch(*alike([encoded(b"%d" % number) for number in range(count)]), 11, 5)
+    [one] = alike([encoded(b"%d" % number) for number in range(count)])
+    [made] = one.batches(11, 5)
+    return made
 
 
 def a_queue(**attributes: Any) -> tuple[World, Queue]:
@@ -68,14 +73,83 @@ def test_neighbours_are_together_that_are_alike() -> None:
     assert [(one.heads, one.bodies) for one in whole] == [(one.heads, one.bodies) for one in runs]
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 7, 8])
-def test_a_run_is_divided_without_losing_any(most: int) -> None:
-    [whole] = alike([encoded(body) for body in numbers(0, 7)])
-    parts = list(whole.divided(most))
-    assert [body for part in parts for body in part.bodies] == whole.bodies
-    assert [head for part in parts for head in part.heads] == whole.heads
-    assert max(len(part.heads) for part in parts) <= most
-    assert {(part.persistent, part.priority, part.expiring) for part in parts} == {(1, 0, False)}
+PROPERTIES = st.sampled_from([{}, {}, {"a": 1}, {"long": "x" * 300}])
+MESSAGES = st.builds(
+    lambda properties, body: (message.describe(0, True, properties=properties).head(bytes(24), 77), body),
+    PROPERTIES,
+    st.one_of(st.binary(max_size=40), st.sampled_from([b"", bytes(500), bytes(900), bytes(2000)])),
+)
+
+
+@pytest.mark.interpreted
+@given(st.lists(MESSAGES, min_size=1, max_size=30), st.integers(1, 40), st.integers(100, 3000))
+def test_a_run_as_bytes_has_all_its_messages_in_parts_of_bounded_size(
+    messages: list[tuple[bytes, bytes]], most: int, most_bytes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_module, "MOST", most)
+        patch.setattr(batch_module, "MOST_BYTES", most_bytes)
+        run = Alike([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
+        parts, size = run.packed(), sum(len(head) + len(body) for head, body in messages)
+        assert bool(parts) is (2 * size <= len(messages) * most_bytes or (len(messages) <= most and size <= most_bytes))
+        if parts:
+            assert [pair for one in parts for pair in one.pairs(0, len(one.lengths))] == messages
+        for one in parts:
+            assert len(one.lengths) == 1 or (len(one.lengths) <= most and len(one.data) <= most_bytes)
+        assert b"".join(run.encoded()) == b"".join(with_lengths(messages))
+        batches, at = list(run.batches(11, 5)), 11
+        for batch in batches:
+            assert (batch.sequence, batch.lsn, batch.count >= 2) == (at, 5, True)
+            at += batch.count
+        few = [one for one in parts if len(one.lengths) < 2]
+        assert at - 11 == (
+            sum(len(one.lengths) for one in parts[: parts.index(few[0])]) if few else len(messages) * bool(parts)
+        )
+
+
+@given(st.lists(MESSAGES, min_size=2, max_size=12), st.data())
+def test_what_is_left_of_a_batch_is_what_lies_behind(messages: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
+    run = Alike([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
+    [batch] = run.batches(11, 5)
+    batch.segment, batch.cell = 3, 40
+    gone, whole = 0, batch.weight
+    while gone < len(messages) - 1:
+        count = data.draw(st.integers(1, len(messages) - 1 - gone))
+        size = batch.drop(count)
+        assert size == sum(len(head) + len(body) + OVERHEAD for head, body in messages[gone : gone + count])
+        gone, whole = gone + count, whole - size
+        assert batch.packed is not None
+        left = list(batch.packed.pairs(0, batch.count))
+        assert (left, batch.weight, batch.sequence, batch.cell) == (messages[gone:], whole, 11 + gone, 40 + gone)
+    assert [(entry.head, entry.body, entry.sequence) for entry in batch.entries()] == [
+        (*messages[-1], 10 + len(messages))
+    ]
+
+
+@pytest.mark.parametrize("where", [0, 30, 59])
+def test_a_large_message_among_many_keeps_its_place(where: int) -> None:
+    world, queue = a_queue()
+    there = numbers(0, 60)
+    there[where] = bytes(MOST_BYTES + 1)
+    world.qm.put_many("A", there)
+    world.qm.put_many("A", numbers(60, 10))
+    assert waiting(queue) == where + 10
+    assert [m.body for m in world.qm.get_many("A", 5)] == there[:5]
+    world.qm.checkpoint()
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == there[5:] + numbers(60, 10)
+
+
+def test_large_messages_are_not_copied_to_lie_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    world, queue = a_queue()
+    large = [bytes([number]) * (MOST_BYTES // FEWEST) for number in range(20)]
+    with world.qm.begin() as unit:
+        unit.put_many("A", large)
+    world.qm.put_many("A", large)
+    assert waiting(queue) == 0
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == large + large
 
 
 def test_entries_of_a_batch_are_made_once_and_lie_where_the_batch_does() -> None:
@@ -84,7 +158,7 @@ def test_entries_of_a_batch_are_made_once_and_lie_where_the_batch_does() -> None
     entries = batch.entries()
     assert [(e.sequence, e.lsn, e.segment, e.cell) for e in entries] == [(11, 5, 4, 20), (12, 5, 4, 21), (13, 5, 4, 22)]
     assert batch.entries() is entries
-    assert batch.alike is None
+    assert batch.packed is None
 
 
 def test_what_is_still_there_of_a_batch_and_what_it_takes() -> None:
@@ -308,7 +382,7 @@ def test_threads_that_put_and_get_batches_while_checkpoints_are_taken_lose_nothi
 def test_an_alike_run_of_one_is_as_a_single_message() -> None:
     one = Alike([encoded(b"x")[0]], [b"x"], 1, 0, False)
     [entry] = one.entries()
-    assert (entry.body, entry.expires, list(one.divided(1))) == (b"x", 0, [one])
+    assert (entry.body, entry.expires, list(one.batches(1, 1))) == (b"x", 0, [])
 
 
 @pytest.mark.parametrize("how", ["each by itself", "between batches", "paged"])

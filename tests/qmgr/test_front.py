@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import queue as queue_module
+from qmgr import batch as batch_module
 from qmgr.batch import Batch
 from qmgr.entry import GONE, OVERHEAD, Entry
 from qmgr.front import Front
@@ -308,8 +308,8 @@ def test_get_disabled_is_heeded() -> None:
 @pytest.mark.parametrize("delivery", ["PRIORITY", "FIFO"])
 @pytest.mark.parametrize("deep", [False, True])
 def test_random_lives(delivery: str, deep: bool, small_segments: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_module, "FEWEST", 2)
-    monkeypatch.setattr(queue_module, "MOST", 9)
+    monkeypatch.setattr(batch_module, "FEWEST", 2)
+    monkeypatch.setattr(batch_module, "MOST", 9)
     parts = Parts(monkeypatch)
     for seed in range(400 if SOAK else 16):
         one_life(random.Random(seed), delivery, deep)

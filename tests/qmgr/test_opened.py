@@ -57,9 +57,9 @@ def test_messages_are_apart_as_they_were_put_together(messages: list[tuple[bytes
     block = opened(messages)
     first = data.draw(st.integers(0, len(messages) - 1))
     end = data.draw(st.integers(first + 1, len(messages)))
-    assert list(zip(*block.some(first, end), strict=True)) == messages[first:end]
+    assert list(zip(*block.packed.some(first, end), strict=True)) == messages[first:end]
     sorts = {(top[3], top[4], top[8:12], len(body)) for top, body in messages}
-    assert bool(block.head) is (len(sorts) == 1)
+    assert bool(block.packed._head) is (len(sorts) == 1)
 
 
 def test_as_many_are_kept_as_are_allowed_and_those_that_were_used_last() -> None:

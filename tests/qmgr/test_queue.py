@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qmgr import batch as batch_module
 from qmgr import ids as by_id
 from qmgr import lane as lane_module
 from qmgr import message, segments
-from qmgr import queue as queue_module
 from qmgr.batch import Batch, Items, alike, still_there, weight
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
 from qmgr.ids import BEFORE_ALL, MESSAGE_ID, Arrays
@@ -33,8 +33,8 @@ from tests.sim.disk import SimDisk
 @pytest.fixture(autouse=True, scope="module")
 def small_batches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(queue_module, "FEWEST", 2)
-        patch.setattr(queue_module, "MOST", 3)
+        patch.setattr(batch_module, "FEWEST", 2)
+        patch.setattr(batch_module, "MOST", 3)
         yield
 
 

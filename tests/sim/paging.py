@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import ids, queue, segments, snapshot, store
+from qmgr import batch, ids, segments, snapshot, store
 from qmgr.compiled import is_compiled
 from qmgr.queue import Queue
 from tests.sim.disk import SimDisk
@@ -33,8 +33,9 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(snapshot, "FEW", FEW)
     patch.setattr(snapshot, "A_MOMENT", 2 * FEW)
     patch.setattr(store, "INDEXES", INDEXES)
-    patch.setattr(queue, "FEWEST", FEWEST)
-    patch.setattr(queue, "MOST", MOST)
+    patch.setattr(batch, "FEWEST", FEWEST)
+    patch.setattr(batch, "MOST", MOST)
+    patch.setattr(batch, "MOST_BYTES", BLOCK - MOST * segments.SLOT)
 
 
 class Counted:
