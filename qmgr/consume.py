@@ -85,8 +85,12 @@ class Consumer(Generic[U]):
 
     def _commit(self) -> None:
         unit = self._open
-        if unit is not None and unit.state is ACTIVE:
-            unit.commit()  # struck in here, it is still to be backed out by `close`
+        try:
+            if unit is not None and unit.state is ACTIVE:
+                unit.commit()  # struck in here, it is still to be backed out by `close`
+        except MQError:
+            self._open = None  # nothing more can be done about it
+            raise
         self._open = None
 
     def close(self) -> None:

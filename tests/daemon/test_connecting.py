@@ -123,6 +123,20 @@ def test_an_idle_connection_that_was_lost_says_that_nothing_was_done(tmp_path: P
             loop.run(other.close())
 
 
+def test_who_consumes_hears_once_that_the_connection_was_lost_and_goes_on(tmp_path: Path) -> None:
+    with daemon(tmp_path) as one, one.connect() as client:
+        client.put_many("A", [b"1", b"2"])
+        consumer = client.consume("A", wait=0.0)
+        message, _ = next(consumer)
+        assert message.body == b"1"
+        one.kill()
+        one.start()
+        with pytest.raises(Unavailable) as caught:
+            next(consumer)
+        assert caught.value.reason == Reason.CONNECTION_BROKEN
+        assert [message.body for message, _ in consumer] == [b"1", b"2"]
+
+
 def test_another_version_and_another_queue_manager_are_refused_clearly(served: Served) -> None:
     """Row 79."""
     sock = RawSocket(served.path)
