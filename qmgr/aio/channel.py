@@ -115,6 +115,10 @@ class Channel(asyncio.Protocol):
         """In a forked child: the socket is the parent's, and so is what the loop has of it in its selector."""
         self._transport = None
         sockets.forget(self._sock)
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():  # no answer comes here, and whoever is cancelled waits for it
+            answer.set_exception(Broken("the session is the parent's of this process"))
+            answer.exception()
 
 
 _pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()

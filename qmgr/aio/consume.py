@@ -61,7 +61,7 @@ class Consumer:
     async def aclose(self) -> None:
         """Back out the unit of work that is open, if there is one."""
         unit, self._open = self._open, None
-        if unit is not None and unit.state is ACTIVE:
+        if unit is not None and not unit._way.forked and unit.state is ACTIVE:
             with contextlib.suppress(MQError):
                 await to_the_end(unit.backout())
 

@@ -33,7 +33,8 @@ class QueueManager(Connection):
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await to_the_end(self.end("quiesce" if kind is None else "immediate"))
+        if not self._way.forked:
+            await to_the_end(self.end("quiesce" if kind is None else "immediate"))
 
 
 class InsideUnit(UnitOfWork):
@@ -51,8 +52,6 @@ class InsideUnit(UnitOfWork):
 class Inside:
     """The way to a queue manager in this process."""
 
-    forked = False  # a child that uses it is told so by the queue manager
-
     def __init__(self, manager: InProcess) -> None:
         self.name = manager.name
         self._manager = manager
@@ -68,6 +67,11 @@ class Inside:
         made = self._loop.run_in_executor(self._threads, call)
         made.add_done_callback(lambda done: done.cancelled() or done.exception())  # also where nobody waits any more
         return await asyncio.shield(made)
+
+    @property
+    def forked(self) -> bool:
+        """Is this a child process, which the queue manager tells that it can't use it?"""
+        return self._manager._state == "forked"
 
     # ---- units of work
 

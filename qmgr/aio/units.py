@@ -209,7 +209,8 @@ class UnitOfWork:
             if kind is None and (self.state is ACTIVE or self._unit.evicted):
                 await self.commit()
         finally:
-            if (self.state is ACTIVE or self._unit.evicted) and not self._committing:
+            forked = self._way.forked  # in a child this loop does not run, and the unit of work is the parent's
+            if not forked and (self.state is ACTIVE or self._unit.evicted) and not self._committing:
                 with contextlib.suppress(MQError):
                     await to_the_end(self.backout())
 

@@ -1,6 +1,7 @@
 """qmgr.aio over TCP and over TLS: the same calls, and what a cancellation can do there."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import qmgr.aio
 from qmgr import UowState, locations
 from qmgr.errors import BackedOut, NoMessageAvailable, NotAuthorized, UnitOfWorkEnded
 from tests.daemon.certificates import Authority
-from tests.daemon.serving import serving
+from tests.daemon.serving import create, serving
 from tests.daemon.test_client import far
 from tests.qmgr.world import NAME, bodies
 
@@ -229,6 +230,50 @@ async def main() -> None:
 
 asyncio.run(main())
 """
+
+
+FORKS_AND_EXITS = """
+import asyncio, contextlib, os, sys
+import qmgr.aio
+
+async def main() -> None:
+    way, path = sys.argv[1:]
+    async with contextlib.AsyncExitStack() as stack:
+        if way == "start":
+            qm = await stack.enter_async_context(qmgr.aio.start("{name}", data_path=path))
+        else:
+            qm = await stack.enter_async_context(qmgr.aio.connect("{name}", data_path=path))
+        if way == "get":
+            waits = asyncio.create_task(qm.get("EMPTY", wait=None))
+            await asyncio.sleep(0.3)
+        elif way == "unit":
+            unit = await stack.enter_async_context(qm.begin())
+            await unit.put("EMPTY", b"x")
+        elif way == "consume":
+            consumer = await stack.enter_async_context(qm.consume("A", wait=0.0))
+            await anext(consumer)
+        child = os.fork()
+        if not child:
+            sys.exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        os._exit(0)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("way", ["get", "unit", "consume", "start"])
+def test_a_forked_child_that_exits_leaves_all_blocks_at_once(tmp_path: Path, way: str) -> None:
+    """Nothing of the parent's answers there, and its loop does not run."""
+    with contextlib.ExitStack() as stack:
+        if way == "start":
+            create(tmp_path)
+        else:
+            served = stack.enter_context(serving(tmp_path))
+            served.manager.define_queue("EMPTY")
+            served.manager.put("A", b"1")
+        program = [sys.executable, "-c", FORKS_AND_EXITS.format(name=NAME), way, str(tmp_path)]
+        assert subprocess.run(program, capture_output=True, text=True, timeout=30).stdout == "7\n"
 
 
 def test_a_forked_child_neither_ends_the_session_nor_keeps_it(tmp_path: Path) -> None:
