@@ -14,6 +14,7 @@ from qmgr.session import Rights, Session
 from qmgr.users import Users, Verifier
 
 MANY_DENIALS = 10_000  # different ones, of which is remembered how many there were
+OF_ONE_USER = 100  # of these; what else a user is refused counts together
 
 
 class Admission:
@@ -25,7 +26,8 @@ class Admission:
         self._entropy = disk.entropy
         self._say = say
         self._full: set[str] = set()  # listeners that refuse clients, of which the error log has been told
-        self._denials: Counter[tuple[str, str, str]] = Counter()  # of a user's verb on a name
+        self._denials: Counter[tuple[str, ...]] = Counter()  # of a user's verb on a name, and of all others of a user
+        self._kinds: Counter[str] = Counter()  # how many of those a user has
 
     def open(self, listener: str, peer: Peer, rights: Rights) -> Session:
         """A new client. Where there are too many the error log says so, once until there is room again."""
@@ -67,9 +69,17 @@ class Admission:
         """The error log hears of it each time that there are twice as many: a client may try for ever, and fill it."""
         if len(self._denials) >= MANY_DENIALS:
             self._denials.clear()
-        what = user, verb, name
+            self._kinds.clear()
+        what: tuple[str, ...] = user, verb, name
+        if what not in self._denials:
+            if self._kinds[user] < OF_ONE_USER:
+                self._kinds[user] += 1
+            else:
+                what = (user,)
         self._denials[what] = count = self._denials[what] + 1
         if count & (count - 1) == 0:
             more = f" ({count} times by now)" if count > 1 else ""
+            if len(what) == 1:
+                more = f" (it is one of {count} others by now)"
             self._say("AMQ8077", user=user, verb=verb, name=name or self._manager.name, more=more)
         self._manager.not_authorized(user, verb, name)

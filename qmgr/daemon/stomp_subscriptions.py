@@ -13,7 +13,7 @@ from typing import Protocol
 from qmgr.daemon.stomp_frames import END, Dialect, encode_headers
 from qmgr.daemon.stomp_messages import message_headers, queue_of
 from qmgr.delivery import Delivery, Watch
-from qmgr.errors import Mistake, MQError, Reason
+from qmgr.errors import Mistake, MQError, Reason, SyncpointLimit
 from qmgr.session import Session
 
 PREFETCH = 100  # messages sent and not acknowledged, unless SUBSCRIBE says otherwise
@@ -101,7 +101,7 @@ class Subscription:
             return
         watch = self._session.watch(self._wake)
         try:
-            taken, lsn = self._session.deliver(self.queue, room, watch, MOST_BYTES - self._group.bytes)
+            taken, lsn = self._session.deliver(self.queue, room, watch, max(1, MOST_BYTES - self._group.bytes))
         except MQError:
             self._leave_line()  # and pass the word on, if it was for this one
             raise
@@ -221,6 +221,7 @@ class Subscriptions:
         self.waiting: dict[str, tuple[Subscription, int]] = {}  # for an ACK: by all that it may say, what it means
         self.by_message_id = channel.dialect.version != "1.2"
         self.held = self.bytes = 0  # messages that are coming, or sent and not acknowledged; of their bodies
+        self.kept = 0  # bytes of bodies that transactions have acknowledged, which `bytes` counts too
         self.sent = 0  # messages so far that wait for an ACK
         self.stopped = False  # no more deliveries
         self._by_name: dict[str, Subscription] = {}
@@ -274,8 +275,8 @@ class Subscriptions:
 
     @property
     def full(self) -> bool:
-        """The connection holds all that it may."""
-        return self.held >= MOST_HELD or self.bytes >= MOST_BYTES
+        """The connection holds all that it may: one message always, whatever its transactions keep."""
+        return self.held >= MOST_HELD or (self.bytes >= MOST_BYTES and self.held > 0)
 
     def hold(self, deliveries: list[Delivery]) -> None:
         self.held += len(deliveries)
@@ -286,14 +287,24 @@ class Subscriptions:
         self.bytes -= sum(len(one.message.body) for one in deliveries)
 
     def keep(self, deliveries: list[Delivery]) -> int:
-        """A transaction has them now: their bodies are in memory, and count, until it ends. How many bytes that are."""
+        """A transaction has them now: their bodies are in memory, and count, until it ends. How many bytes that are.
+
+        Raises SyncpointLimit (2024) where transactions keep all that they may.
+        """
+        if self.kept >= MOST_BYTES:
+            raise SyncpointLimit(
+                f"the transactions of a STOMP connection keep at most {MOST_BYTES} bytes of messages that they have "
+                f"acknowledged; end some of them"
+            )
         size = sum(len(one.message.body) for one in deliveries)
+        self.kept += size
         self.bytes += size
         return size
 
     def let_go(self, size: int) -> None:
         """So many of them are not kept any more."""
         full = self.full
+        self.kept -= size
         self.bytes -= size
         if full:
             self._pump_all()

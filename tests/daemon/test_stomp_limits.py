@@ -128,7 +128,7 @@ def test_large_messages_that_nobody_acknowledges_are_bounded_by_their_bytes(
 def test_large_messages_that_a_transaction_has_acknowledged_count_until_it_ends(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch, verb: str, end: str
 ) -> None:
-    """Their bodies are in memory as long: a client had a queue larger than memory put there."""
+    """Their bodies are in memory as long: a client had a queue larger than memory put there. One comes all the same."""
     monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 250_000)
     server.qm.put_many("A", [b"x" * 100_000] * 8)
     client.ask("SUBSCRIBE", id="a", destination="A", ack="client-individual")
@@ -136,11 +136,29 @@ def test_large_messages_that_a_transaction_has_acknowledged_count_until_it_ends(
     for mark in [client.message()["ack"] for _ in range(3)]:
         client.ask(verb, id=mark, transaction="t")
     client.ask("SEND", b"another turn", destination="B")
-    assert server.qm.queue("A").depth == 5, "no more are taken"
+    assert len(client.message().body) == 100_000
+    client.ask("SEND", b"another turn", destination="B")
+    assert server.qm.queue("A").depth == 4, "no more are taken"
     client.ask(end, transaction="t")
     assert len(client.message().body) == 100_000
     gone = verb == "ACK" and end == "COMMIT"
     eventually(lambda: server.qm.queue("A").depth == (2 if gone else 5))
+
+
+@pytest.mark.parametrize("verb", ["ACK", "NACK"])
+def test_who_acknowledges_on_and_on_in_a_transaction_is_told_that_it_has_to_end(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """It waited for messages, and the server for its COMMIT."""
+    monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 250_000)
+    server.qm.put_many("A", [b"x" * 100_000] * 8)
+    client.ask("SUBSCRIBE", id="a", destination="A", ack="client-individual")
+    client.ask("BEGIN", transaction="t")
+    for mark in [client.message()["ack"] for _ in range(3)]:
+        client.ask(verb, id=mark, transaction="t")
+    client.say(verb, id=client.message()["ack"], transaction="t")
+    assert client.error()["reason-code"] == "2024"
+    eventually(lambda: server.qm.queue("A").depth == 8)
 
 
 def test_large_messages_behind_small_ones_are_bounded_by_their_bytes_too(

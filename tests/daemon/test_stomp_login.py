@@ -10,10 +10,11 @@ from typing import Any
 import attrs
 import pytest
 
+import qmgr
 from logger.disk import PosixDisk
 from qmgr import locations, sockets
 from qmgr.configuration import Clash
-from qmgr.daemon.admission import Admission
+from qmgr.daemon.admission import OF_ONE_USER, Admission
 from qmgr.daemon.stomp import StompListener, make
 from qmgr.errors import IniError
 from qmgr.users import Users
@@ -221,3 +222,22 @@ def test_an_address_that_is_taken_is_an_error(tmp_path: Path) -> None:
             other.start()
         assert sockets.why(caught.value) == "Address already in use"
         other.close()
+
+
+def test_who_tries_ever_other_names_does_not_fill_the_error_log(tmp_path: Path) -> None:
+    said: list[tuple[str, str]] = []
+    with queue_manager(tmp_path) as qm:
+        admission = Admission(
+            qm, PosixDisk(), locations.find("QM1", tmp_path), lambda amq, **inserts: said.append((amq, inserts["more"]))
+        )
+        bob, eve = admission.rights("bob"), admission.rights("eve")
+        with pytest.raises(qmgr.NotAuthorized):
+            eve.require("put", "A")
+        for number in range(20_000):
+            with pytest.raises(qmgr.NotAuthorized):
+                bob.require("put", f"Q{number}")
+        assert len(said) < 1 + OF_ONE_USER + 20
+        assert said[-1] == ("AMQ8077", " (it is one of 16384 others by now)")
+        with pytest.raises(qmgr.NotAuthorized):
+            eve.require("put", "A")
+        assert said[-1] == ("AMQ8077", " (2 times by now)"), "bob has not made it forget others"
