@@ -553,8 +553,8 @@ class Engine(Holding):
 
         Nobody's unit of work is rolled back so that a call may take more at once.
         """
-        log, space = self.log, self.log.space
-        return max(A_FEW, (space.limit - log.buffer.tail - space.promised) // cost)
+        log, space = self.log, self.log.space  # which is released from `soft` on
+        return max(A_FEW, (min(space.limit, space.soft) - log.buffer.tail - space.promised) // cost)
 
     def _room_for_gets(self, unit: Uow | None, count: int) -> int:
         """May so many messages be got, and has the log room for saying so? May let go of the lock for a while.

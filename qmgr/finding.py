@@ -104,9 +104,11 @@ class Finding(Paging):
             here = 0 if self._fifo else -lanes[0].priority
             if here >= level:
                 start = sequence if here == level else 0
-                for entry in heapq.merge(*[self._behind(lane, start) for lane in lanes]):
-                    if entry.sequence < before:
-                        yield entry
+                entries = heapq.merge(*[self._behind(lane, start) for lane in lanes])
+                for entry in entries:  # by sequence: what came since is not walked through
+                    if entry.sequence >= before:
+                        break
+                    yield entry
 
     def _behind(self, lane: Lane, sequence: int) -> Iterator[Entry]:
         """The lane's ready entries behind a sequence, in memory and paged; batches become entries in their turn."""

@@ -331,8 +331,8 @@ class Media:
         if self._recreating == threading.get_ident():
             raise ObjectInUse(f"queue {name!r} can't be recreated by the progress of another recreation")
         with self._one_at_a_time:  # images that are being recorded are complete soon
-            self._recreating = threading.get_ident()
             try:
+                self._recreating = threading.get_ident()
                 return self._recreate(name, progress)
             finally:
                 self._recreating = 0

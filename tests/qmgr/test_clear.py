@@ -8,6 +8,7 @@ import pytest
 import qmgr
 from qmgr import values
 from qmgr.errors import ObjectInUse, UnknownQueue
+from qmgr.ids import BEFORE_ALL
 from tests.qmgr.world import World, bodies
 from tests.sim.life import Lookout
 from tests.sim.loss import LOSE_ALL, mixed
@@ -34,6 +35,19 @@ def test_a_queue_whose_gets_are_disabled_is_cleared_too(world: World) -> None:
     assert world.qm.clear_queue("A") == 2
     world.crash(LOSE_ALL)
     assert world.qm.queue("A").depth == 0
+
+
+def test_what_came_since_is_not_walked_through(world: World) -> None:
+    """It may be much, and the lock is held."""
+    world.qm.put_many("A", [b"old"] * 10)
+    queue = world.qm._engine.state.queues["A"]
+    before = queue.next_sequence
+    for _ in range(10):
+        world.qm.put_many("A", [b"new"] * 10)
+    with world.qm._engine.lock:
+        assert [entry.body for entry in queue.after(BEFORE_ALL, before)] == [b"old"] * 10
+    [lane] = queue._lanes.values()
+    assert len(lane.behind) == 9, "batches that are no entries yet"
 
 
 def test_messages_that_have_left_memory_go(small_segments: Counted) -> None:

@@ -761,3 +761,25 @@ def test_a_put_that_finds_no_room_waits_for_the_checkpoint_under_way_and_no_othe
         given = len(ways)
         state.give_way()
         assert len(ways) > given and not state.awaited
+
+
+@pytest.mark.parametrize("filled", range(720_000, 800_000, 16_000))
+@pytest.mark.parametrize("in_unit", [False, True])
+def test_a_get_of_very_many_takes_what_the_log_has_room_for_without_a_rollback(filled: int, in_unit: bool) -> None:
+    world = World(log_primary_files=3, log_secondary_files=2, log_file_pages=64)
+    for name in "AB":
+        world.qm.define_queue(name, max_depth=100_000)
+    for _ in range(20):
+        world.qm.put_many("A", [b"1"] * 1000)
+    world.qm.checkpoint()
+    other = world.qm.begin()
+    for _ in range(filled // 16_000):
+        other.put("B", bytes(16_000))
+    assert other.state is qmgr.UowState.ACTIVE, "it is the get that would be too much"
+    if in_unit:
+        with world.qm.begin() as unit:
+            assert unit.get_many("A", 100_000)
+    else:
+        assert world.qm.get_many("A", 100_000)
+    assert other.state is qmgr.UowState.ACTIVE
+    other.commit()
