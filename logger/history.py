@@ -107,7 +107,7 @@ class History:
         self._log_directory = self.directories[0].rpartition("/")[0]
         self._heeds_undone = heeds_undone
         self._hidden = undone.NOTHING
-        self._showing = threading.Lock()  # whoever archives, and whoever reports that he has
+        self.showing = threading.Lock()  # whoever archives, and whoever reports that he has
         self.damaged: list[str] = []  # files of extents that were cut or damaged, as of the last look
         self._unread: dict[int, OSError] = {}  # by the number in the name: what the disk could not read then
 
@@ -172,7 +172,7 @@ class History:
 
     def show(self, name: str) -> None:
         """The file of this name in the archive is of this past from now on. Raises OSError, LogDamaged."""
-        with self._showing:
+        with self.showing:
             known = undone.read(self._disk, self._log_directory, self.log_id)
             if name in known.names:
                 known = attrs.evolve(known, names=known.names - {name})

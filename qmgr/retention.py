@@ -139,7 +139,8 @@ class Retention:
     def _look_again(self) -> None:
         """Nothing may be archived before it is known what the archive has. Raises ArchiveFailed, LogError, OSError."""
         if self._unseen:
-            self._remember_undone(self._disk, self._log.config)
+            with self._history.showing:  # it reads, compares, and writes what others may write meanwhile
+                self._remember_undone(self._disk, self._log.config)
         if self._unseen:
             raise ArchiveFailed(f"the archive {self._log.config.archive_directory} can't be looked at; mend that first")
 
