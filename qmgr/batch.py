@@ -26,7 +26,7 @@ SORT = itemgetter(0)
 class Alike:
     """Messages of one priority and persistence, all of which expire or none; see `Queue.add_run`."""
 
-    __slots__ = ("_packed", "bodies", "expiring", "heads", "persistent", "priority")
+    __slots__ = ("_count", "_packed", "bodies", "expiring", "heads", "persistent", "priority")
 
     def __init__(self, heads: list[bytes], bodies: list[bytes], persistent: int, priority: int, expiring: bool) -> None:
         self.heads = heads
@@ -34,14 +34,15 @@ class Alike:
         self.persistent = persistent
         self.priority = priority
         self.expiring = expiring
-        self._packed: list[Packed] | None = None
+        self._packed: list[Packed] = []
+        self._count = 0  # of the messages that are packed
 
-    def entries(self, first: int = 0) -> list[Entry]:
-        """One for each message from `first` on; where they lie is for the caller to say."""
+    def entries(self) -> list[Entry]:
+        """One for each message; where they lie is for the caller to say."""
         persistent, priority = self.persistent, self.priority
         if self.expiring:
-            return [self.entry(at) for at in range(first, len(self.heads))]
-        messages = zip(self.heads[first:], self.bodies[first:], strict=True)
+            return [self.entry(at) for at in range(len(self.heads))]
+        messages = zip(self.heads, self.bodies, strict=True)
         return [Entry(head, body, persistent, priority, 0) for head, body in messages]
 
     def entry(self, at: int) -> Entry:
@@ -51,45 +52,70 @@ class Alike:
         return Entry(head, self.bodies[at], self.persistent, self.priority, expires)
 
     def packed(self) -> list[Packed]:
-        """The same as bytes, in parts that are a batch at the most; none where messages are large: a copy of them takes
-        longer than entries do.
+        """The same as bytes, in parts that are a batch at the most; none where they are to have entries at once: these
+        take less time than a copy of messages that are large on average.
 
-        They are kept, since first the log takes them and then the queue: no message may be added after this.
+        They are kept, as the log takes them and then the queue, until messages are added: whoever wanted them may have
+        been interrupted, and the run goes on.
         """
-        if self._packed is None:
-            lengths = list(map(add, map(len, self.heads), map(len, self.bodies)))
-            count, size = len(lengths), sum(lengths)
-            if count <= MOST and size <= MOST_BYTES:
-                self._packed = [_packed(self.heads, self.bodies, lengths)]
-            else:
-                self._packed = list(self._parts(lengths)) if size * FEWEST <= count * MOST_BYTES else []
+        count = len(self.heads)
+        if self._count != count:
+            self._packed = self._pack(count)
+            self._count = count
         return self._packed
 
-    def _parts(self, lengths: list[int]) -> Iterator[Packed]:
+    def _pack(self, count: int) -> list[Packed]:
+        if count < FEWEST or not self.persistent or self.expiring:
+            return []
+        lengths = list(map(add, map(len, self.heads), map(len, self.bodies)))
+        size = sum(lengths)
+        if count <= MOST and size <= MOST_BYTES:
+            return [_packed(self.heads, self.bodies, lengths)]
+        return list(self._parts(lengths, size)) if size * FEWEST <= count * MOST_BYTES else []
+
+    def _parts(self, lengths: list[int], size: int) -> Iterator[Packed]:
+        """As many messages in each as may be, about; a large one, and what does not fit beside it, is alone."""
         count, ends = len(lengths), list(accumulate(lengths))
+        parts = -(-count // max(1, min(MOST, MOST_BYTES * count // size)))
         first = before = 0
-        while first < count:
-            end = min(first + MOST, max(first + 1, bisect_right(ends, before + MOST_BYTES)))
-            yield _packed(self.heads[first:end], self.bodies[first:end], lengths[first:end])
-            first, before = end, ends[end - 1]
+        for part in range(1, parts + 1):
+            while first < part * count // parts:
+                end = min(part * count // parts, max(first + 1, bisect_right(ends, before + MOST_BYTES)))
+                yield _packed(self.heads[first:end], self.bodies[first:end], lengths[first:end])
+                first, before = end, ends[end - 1]
 
-    def batches(self, sequence: int, lsn: int) -> Iterator["Batch"]:
-        """Batches of them, the first of which has this sequence: of all, or of those before the first that are few."""
-        if not self.persistent or self.expiring or len(self.heads) < FEWEST:
-            return
-        for packed in self.packed():
-            if len(packed.lengths) < FEWEST:
-                return
-            yield Batch(packed, self.priority, sequence, lsn)
-            sequence += len(packed.lengths)
+    def in_places(self, sequence: int, lsn: int) -> Iterator["Batch | list[Entry]"]:
+        """They in their order, the first of which has this sequence: batches, and entries where few lie together."""
+        packed, at = self.packed(), 0
+        for part in packed:
+            count = len(part.lengths)
+            if count >= FEWEST:
+                yield Batch(part, self.priority, sequence + at, lsn)
+            else:
+                messages = zip(self.heads[at : at + count], self.bodies[at : at + count], strict=True)
+                yield _placed(
+                    [Entry(*message, PERSISTENT, self.priority, 0) for message in messages], sequence + at, lsn
+                )
+            at += count
+        if not packed:
+            yield _placed(self.entries(), sequence, lsn)
 
-    def encoded(self) -> list[bytes]:
-        """As parts of a record's body; see `with_lengths`."""
+    def encoded(self, *, keep: bool) -> list[bytes]:
+        """As parts of a record's body; see `with_lengths`. `keep` the bytes: the queue takes them with this record."""
         packed = self.packed()
+        if not keep:
+            self._packed, self._count = [], 0
         if packed:
             lengths = [struct.pack(f"<{len(one.lengths)}I", *one.lengths) for one in packed]
             return [*lengths, *[one.data for one in packed]]
         return with_lengths(list(zip(self.heads, self.bodies, strict=True)))
+
+
+def _placed(entries: list[Entry], sequence: int, lsn: int) -> list[Entry]:
+    for place, entry in enumerate(entries, sequence):
+        entry.sequence = place
+        entry.lsn = lsn
+    return entries
 
 
 def _packed(heads: list[bytes], bodies: list[bytes], lengths: list[int]) -> Packed:
@@ -123,6 +149,7 @@ class Batch:
     __slots__ = ("cell", "count", "lsn", "made", "packed", "priority", "segment", "sequence", "weight")
 
     def __init__(self, packed: Packed, priority: int, sequence: int, lsn: int) -> None:
+        assert not packed.at, "its bytes are those of its messages alone"
         self.packed: Packed | None = packed  # None: they are entries by now
         self.made: list[Entry] | None = None
         self.count = len(packed.lengths)

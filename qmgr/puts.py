@@ -184,8 +184,11 @@ class Puts(Definitions):
             count = len(bodies)
             messages = list(zip(heads, bodies, strict=True))
             alike = Alike(heads, bodies, persistent, priority, expires > 0)
-            record = PutMany(queue.id, 0, messages, [alike], in_pieces(alike.encoded(), size))
-            cost = self.log.cost(records.put_many_cost(size, count)) if persistent else 0
+            record = PutMany(queue.id, 0, messages, [alike])
+            cost = 0
+            if persistent:
+                record.made = in_pieces(alike.encoded(keep=True), size)
+                cost = self.log.cost(records.put_many_cost(size, count))
             end = self._put_now(record, queue, count, largest, size, cost, now, soon=soon)
         given = map(Message, bodies, heads, repeat(queue.name), repeat(0), repeat(descriptor.expiry))
         return list(given), end

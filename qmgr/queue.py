@@ -178,22 +178,17 @@ class Queue(Finding):
         count, kind = len(alike.heads), alike.persistent
         self.next_sequence = max(self.next_sequence, sequence + count)
         lane = self._lane(alike)
-        batched = 0
-        for batch in alike.batches(sequence, lsn):
-            batched += batch.count
-            self.memory_bytes[kind] += batch.weight
-            lane.behind.append(batch)
-            self.fresh[kind].append(batch)
-        if batched < count:
-            entries = alike.entries(batched)
-            for place, entry in enumerate(entries, sequence + batched):
-                entry.sequence = place
-                entry.lsn = lsn
-            self.memory_bytes[kind] += weight(entries)
-            lane.add(entries)
-            self.fresh[kind].extend(entries)
-            if alike.expiring:
-                self.expiring += count
+        for some in alike.in_places(sequence, lsn):
+            if isinstance(some, Batch):
+                self.memory_bytes[kind] += some.weight
+                lane.behind.append(some)
+                self.fresh[kind].append(some)
+            else:
+                self.memory_bytes[kind] += weight(some)
+                lane.add(some)
+                self.fresh[kind].extend(some)
+        if alike.expiring:
+            self.expiring += count
         self.changed = True
 
     def lock(self, entry: Entry) -> None:

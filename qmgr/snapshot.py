@@ -67,10 +67,10 @@ class _Together(NamedTuple):
     priority: int
     items: Sequence[Batch]  # this one
     packed: Packed
+    first: int  # its sequence
 
     def append_to(self, writer: SegmentWriter) -> Sequence[int]:
-        [batch] = self.items
-        writer.append_packed(self.priority, batch.sequence, self.packed.lengths, self.packed.data)
+        writer.append_packed(self.priority, self.first, self.packed.lengths, self.packed.data)
         return self.packed.lengths
 
     @property
@@ -169,7 +169,7 @@ class _QueueSnapshot:
                     continue
                 yield from self._of_entries(priority, entries)
                 entries = []
-                yield _Together(priority, [item], packed)
+                yield _Together(priority, [item], packed, item.sequence)  # none of it is got as it lies meanwhile
             yield from self._of_entries(priority, entries)
 
     def _of_entries(self, priority: int, entries: Sequence[Entry]) -> Iterator[_Few]:

@@ -45,7 +45,8 @@ class PutRun(Alike):
         self.persistent = persistent
         self.priority = priority
         self.expiring = expiring
-        self._packed = None
+        self._packed = []
+        self._count = 0
         self.queue = queue
         self.ordinal = 0  # of the first among all that the unit has put
         self.like = like  # a put of just this may go on with it; None: none

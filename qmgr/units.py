@@ -47,8 +47,8 @@ A_CALL = min(GET_COST, PUT_COST)  # bytes, at least
 NUMBERS_PER_EPOCH = 1 << 40  # message ids and units of work are numbered from epoch * this on: none comes again
 
 
-def encoded_calls(puts: Sequence[PutRun], gets: Sequence[tuple[Queue, Entry]]) -> list[bytes]:
-    """What of these is persistent as runs, which are parts of a record's body: first what was put."""
+def encoded_calls(puts: Sequence[PutRun], gets: Sequence[tuple[Queue, Entry]], *, keep: bool = False) -> list[bytes]:
+    """What of these is persistent as runs, which are parts of a record's body: first what was put; see `encoded`."""
     parts: list[bytes] = []
     for run in puts:
         heads, bodies = run.heads, run.bodies
@@ -59,7 +59,7 @@ def encoded_calls(puts: Sequence[PutRun], gets: Sequence[tuple[Queue, Entry]]) -
             parts += PUT_RUN.pack(1, run.queue.id, run.ordinal, 1, len(head) + len(body)), head, body
         else:
             parts.append(PUTS.pack(1, run.queue.id, run.ordinal, len(heads)))
-            parts += run.encoded()
+            parts += run.encoded(keep=keep)
     if len(gets) > FEW_CALLS:
         for queue, got in groupby(gets, QUEUE):
             sequences = [entry.sequence for _, entry in got if entry.persistent]
@@ -72,8 +72,8 @@ def encoded_calls(puts: Sequence[PutRun], gets: Sequence[tuple[Queue, Entry]]) -
     return parts
 
 
-def unlogged_calls(unit: Uow) -> bytes | Pieces:
-    """What the unit of work has held back, as runs."""
+def unlogged_calls(unit: Uow, *, last: bool = False) -> bytes | Pieces:
+    """What the unit of work has held back, as runs; `last`: it commits."""
     if not unit.held_back:
         return b""
     puts, gets = unit.puts, unit.gets
@@ -81,7 +81,7 @@ def unlogged_calls(unit: Uow) -> bytes | Pieces:
         puts = puts[unit.puts_logged :]
     if unit.gets_logged:
         gets = gets[unit.gets_logged :]
-    parts = encoded_calls(puts, gets)
+    parts = encoded_calls(puts, gets, keep=last)
     return b"".join(parts) if unit.held_back < PIECE else in_pieces(parts, unit.held_back)
 
 
@@ -365,7 +365,7 @@ class Units(Logged):
                 bases = {}
                 for number, queue in unit.touched.items():
                     bases[number] = queue.next_sequence
-                record = Commit(unit.number, bases, b"", True, unlogged_calls(unit))
+                record = Commit(unit.number, bases, b"", True, unlogged_calls(unit, last=True))
                 if unit.held_back or unit.first_lsn:
                     self.checkpointer.records += (unit.put_count + len(unit.gets)) // A_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us(), soon=soon)

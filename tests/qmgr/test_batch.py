@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qmgr import batch as batch_module
-from qmgr import message, segments, snapshot
+from qmgr import message, segments, snapshot, units
 from qmgr.batch import FEWEST, MOST, MOST_BYTES, Alike, Batch, alike, put_time, still_there, weight
 from qmgr.entry import GONE, OVERHEAD, Entry
 from qmgr.lane import Lane
 from qmgr.queue import Queue
+from qmgr.units import encoded_calls
 from recovery.records import with_lengths
 from tests.qmgr.world import World, bodies
 from tests.sim.loss import LOSE_ALL
@@ -30,7 +31,8 @@ def encoded(body: bytes, priority: int = 0, *, persistent: bool = True, expires:
 
 def made_of(count: int = 3) -> Batch:
     [one] = alike([encoded(b"%d" % number) for number in range(count)])
-    [made] = one.batches(11, 5)
+    [made] = one.in_places(11, 5)
+    assert isinstance(made, Batch)
     return made
 
 
@@ -90,27 +92,83 @@ def test_a_run_as_bytes_has_all_its_messages_in_parts_of_bounded_size(
         patch.setattr(batch_module, "MOST", most)
         patch.setattr(batch_module, "MOST_BYTES", most_bytes)
         run = Alike([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
-        parts, size = run.packed(), sum(len(head) + len(body) for head, body in messages)
-        assert bool(parts) is (2 * size <= len(messages) * most_bytes or (len(messages) <= most and size <= most_bytes))
+        parts, count, size = run.packed(), len(messages), sum(len(head) + len(body) for head, body in messages)
+        small = 2 * size <= count * most_bytes or (count <= most and size <= most_bytes)
+        assert bool(parts) is (small and count >= 2)
         if parts:
             assert [pair for one in parts for pair in one.pairs(0, len(one.lengths))] == messages
         for one in parts:
             assert len(one.lengths) == 1 or (len(one.lengths) <= most and len(one.data) <= most_bytes)
-        assert b"".join(run.encoded()) == b"".join(with_lengths(messages))
-        batches, at = list(run.batches(11, 5)), 11
-        for batch in batches:
-            assert (batch.sequence, batch.lsn, batch.count >= 2) == (at, 5, True)
-            at += batch.count
-        few = [one for one in parts if len(one.lengths) < 2]
-        assert at - 11 == (
-            sum(len(one.lengths) for one in parts[: parts.index(few[0])]) if few else len(messages) * bool(parts)
-        )
+        for keep in (True, False):
+            assert b"".join(run.encoded(keep=keep)) == b"".join(with_lengths(messages))
+        there: list[tuple[int, int, bytes, bytes]] = []
+        for some in run.in_places(11, 5):
+            if isinstance(some, Batch):
+                assert some.count >= 2
+                some = some.entries()
+            there += [(entry.sequence, entry.lsn, entry.head, entry.body) for entry in some]
+        assert there == [(at, 5, *message) for at, message in enumerate(messages, 11)]
+
+
+def test_parts_are_about_as_long_as_each_other() -> None:
+    """A few messages alone would be entries between batches."""
+    for count, size in ((513, 10), (1025, 10), (100, 6000), (200, 500)):
+        [run] = alike([encoded(bytes(size))] * count)
+        counts = [len(one.lengths) for one in run.packed()]
+        assert sum(counts) == count
+        assert max(counts) - min(counts) <= 1
+
+
+def test_what_is_kept_of_a_run_is_of_all_its_messages() -> None:
+    """Whoever wanted the bytes for the log may have been interrupted, and more was put."""
+    [run] = alike([encoded(body) for body in numbers(0, 10)])
+    kept = run.packed()
+    assert run.packed() is kept
+    [more] = alike([encoded(body) for body in numbers(10, 5)])
+    run.heads += more.heads
+    run.bodies += more.bodies
+    assert [len(one.lengths) for one in run.packed()] == [15]
+    assert b"".join(run.encoded(keep=True)) == b"".join(with_lengths(list(zip(run.heads, run.bodies, strict=True))))
+    kept = run.packed()
+    run.encoded(keep=False)
+    assert run.packed() is not kept, "it was let go of"
+
+
+@pytest.mark.parametrize("where", ["commit", "another's put"])
+@pytest.mark.interpreted
+def test_a_unit_that_goes_on_after_an_interrupt_has_all_its_messages(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record said how many there were, and had those of before: nothing could be read any more."""
+    world, _ = a_queue()
+    world.qm.define_queue("B")
+    unit = world.qm.begin()
+    for body in numbers(0, 20):
+        unit.put("A", body)
+
+    def struck(*args: Any, **options: Any) -> Any:
+        encoded_calls(*args, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(units, "encoded_calls", struck)
+        if where == "commit":
+            unit.commit()
+        else:
+            world.qm.put("B", b"x")
+    for body in numbers(20, 10):
+        unit.put("A", body)
+    unit.commit()
+    assert bodies(world.qm, "A") == numbers(0, 30)
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == numbers(0, 30)
 
 
 @given(st.lists(MESSAGES, min_size=2, max_size=12), st.data())
 def test_what_is_left_of_a_batch_is_what_lies_behind(messages: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
     run = Alike([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
-    [batch] = run.batches(11, 5)
+    [batch] = run.in_places(11, 5)
+    assert isinstance(batch, Batch)
     batch.segment, batch.cell = 3, 40
     gone, whole = 0, batch.weight
     while gone < len(messages) - 1:
@@ -133,7 +191,8 @@ def test_a_large_message_among_many_keeps_its_place(where: int) -> None:
     there[where] = bytes(MOST_BYTES + 1)
     world.qm.put_many("A", there)
     world.qm.put_many("A", numbers(60, 10))
-    assert waiting(queue) == where + 10
+    few = [part for part in (where, 59 - where) if part < FEWEST]
+    assert waiting(queue) == 69 - sum(few)
     assert [m.body for m in world.qm.get_many("A", 5)] == there[:5]
     world.qm.checkpoint()
     world.crash(LOSE_ALL)
@@ -219,9 +278,9 @@ def test_few_have_entries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_long_run_is_more_than_one_batch() -> None:
     world, queue = a_queue()
     world.qm.put_many("A", numbers(0, MOST + 5))
-    assert [len(item) if isinstance(item, list) else item.count for item in lane_of(queue).behind] == [MOST, 5]
+    assert [len(item) if isinstance(item, list) else item.count for item in lane_of(queue).behind] == [258, 259]
     assert world.qm.get("A").body == b"0"
-    assert waiting(queue) == 5
+    assert waiting(queue) == 259
     assert bodies(world.qm, "A") == numbers(1, MOST + 4)
 
 
@@ -382,7 +441,9 @@ def test_threads_that_put_and_get_batches_while_checkpoints_are_taken_lose_nothi
 def test_an_alike_run_of_one_is_as_a_single_message() -> None:
     one = Alike([encoded(b"x")[0]], [b"x"], 1, 0, False)
     [entry] = one.entries()
-    assert (entry.body, entry.expires, list(one.batches(1, 1))) == (b"x", 0, [])
+    assert (entry.body, entry.expires) == (b"x", 0)
+    [[entry]] = one.in_places(7, 5)
+    assert (entry.body, entry.sequence, entry.lsn) == (b"x", 7, 5)
 
 
 @pytest.mark.parametrize("how", ["each by itself", "between batches", "paged"])
