@@ -1,8 +1,8 @@
 """Messages that came together and are alike: bytes as the log has them, until the first of them is asked for. Then each
 has an entry.
 
-An entry takes five times the memory of its message, and a part of each collection of garbage. Most messages of a deep
-queue need none: a checkpoint copies the bytes to a segment, and they leave memory as they came.
+An entry takes some 200 bytes of memory beside its message, and a part of each collection of garbage. Most messages of a
+deep queue need none: a checkpoint copies the bytes to a segment, and they leave memory as they came.
 """
 
 import struct
