@@ -142,10 +142,13 @@ class LogFiles:
 
         That record, and many before it, may have been written and not been synced yet: so all is synced that is not
         known to be durable. `since`: an end that was told before, from which on to look; never is the end before
-        that. Raises LogDamaged, also where it ends before what the control file says was durable; LogError, OSError.
+        that. Raises LogDamaged, also where it ends before what the control file says was durable, and where the newest
+        extent is not there that it names; LogError, OSError.
         """
         disk = disk or PosixDisk()
         log = self.now(disk)
+        if since is None:
+            self._refuse_lost(disk)
         durable = log.durable(disk)  # before the look: a queue manager that runs goes on
         with contextlib.closing(log.extents(disk)) as extents:
             found = _end(log, extents, since, durable)
@@ -158,6 +161,33 @@ class LogFiles:
                 return found
             proven = max(proven, _told_durable(extents, proven, found))
             return _last_end(extents, 0 if since is None else since, min(proven, found))
+
+    def _refuse_lost(self, disk: Disk) -> None:
+        """Raise LogDamaged where the newest extent is missing or was cut: the log would seem to end before it.
+
+        A folder of extents may lack the newest ones; there it is one that was cut which is refused.
+        """
+        history, named = self.history(disk), -1
+        if not self.control:
+            history.refuse_unreadable(self.sequences(history)[-1] + 1)
+            return
+        while (newest := self._newest(disk)) != named:  # once more: a queue manager that runs has gone on, perhaps far
+            if not newest or newest in history.places():
+                return
+            named = newest
+        first = min(newest, max(history.known, default=newest) + 1)  # of those that are lacking at the end
+        history.refuse_unreadable(first)
+        path, begins = history.name(first), first * self.extent_bytes
+        raise LogDamaged(
+            f"log extent {path} is missing, or holds nothing, and the control file says that it has the log from "
+            f"{lsn.text(begins)}; restore it from a backup",
+            path=path,
+            lsn=begins,
+        )
+
+    def _newest(self, disk: Disk) -> int:
+        """The last sequence that the control file names."""
+        return max(sequence for _, sequence in control.read(disk, self.control)[1].extents)
 
     def grown(self, since: int, disk: Disk | None = None) -> bool:
         """May there be more than `since`, which `end` has told? Much cheaper than to ask for the end again."""

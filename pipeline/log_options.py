@@ -126,7 +126,12 @@ def _words(text: str) -> list[str]:
 
 
 def _set(text: str | None) -> frozenset[str] | None:
-    return None if text is None else frozenset(_words(text))
+    if text is None:
+        return None
+    words = frozenset(_words(text))
+    if not words:  # of a variable that nobody has set, perhaps: no row at all would seem to be there
+        raise Mistake("an option that names objects or kinds names none; leave it out for all of them")
+    return words
 
 
 def _kinds(text: str | None) -> frozenset[str] | None:

@@ -64,7 +64,7 @@ def _end_now(options: dict[str, str]) -> int | None:
     """
     try:
         given = asked(options)
-        return given.log().end() if given.end == LATEST else None
+        return given.log().end()
     except (MQError, LogError, OSError, ValueError):
         return None
 

@@ -962,3 +962,29 @@ def test_an_extent_that_goes_to_a_folder_made_later_is_read_there() -> None:
     moved = sorted(path for path in disk.files() if path.startswith(f"{ACTIVE}/S"))[1]
     disk.rename(moved, f"{ACTIVE}/archive/{moved.rpartition('/')[2]}")
     assert [told_of(part, disk) for part in parts] == before
+
+
+@pytest.mark.parametrize("how", ["gone", "empty", "cut", "zeros"])
+@pytest.mark.parametrize("find", [folder, lambda disk: extents.find(DATA, NAME, disk)])
+def test_a_log_without_its_newest_extent_is_no_shorter_log(find: Callable[[SimDisk], LogFiles], how: str) -> None:
+    """After a crash the control file does not say that anything in it was durable, but that it has a part of it."""
+    world = World(log_type="linear")
+    world.qm.define_queue("A")
+    for _ in range(40):
+        world.qm.put("A", bytes(7000))
+    disk = world.disk.crash(KEEP_ALL)
+    log = find(disk)
+    end = log.end(disk=disk)
+    path = f"{ACTIVE}/{file_name(linear_number(end // log.extent_bytes))}"
+    content = disk.peek(path)
+    disk.remove(path)
+    if how != "gone":
+        disk.poke(path, {"empty": b"", "cut": content[:-8192], "zeros": bytes(len(content))}[how])
+    if log.control or how != "gone":
+        with pytest.raises(LogDamaged, match=path):
+            find(disk).end(disk=disk)
+    else:
+        assert find(disk).end(disk=disk) < end, "a folder may lack the newest ones"
+    if log.control:
+        with pytest.raises(qmgr.Damaged, match=path):
+            qmgr.start(NAME, data_path=DATA, disk=disk, clock=world.clock, background=False)
