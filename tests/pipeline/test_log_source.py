@@ -378,6 +378,8 @@ def test_filters_of_spark_as_ranges_and_sets(filters: list[Filter], narrow: Filt
         ({"columns": " , "}, "no column was asked for"),
         ({"kinds": "PUT,PUSH"}, "no rows of kind 'PUSH'; there are PUT, GET, EXPIRE"),
         ({"kinds": "PUT_MANY"}, "no rows of kind 'PUT_MANY'"),
+        ({"kinds": ""}, "objects or kinds names none"),
+        ({"objects": " , "}, "objects or kinds names none"),
     ],
 )
 def test_wrong_options_are_refused_with_what_is_right(given: dict[str, str], said: str) -> None:
@@ -469,14 +471,17 @@ def test_a_table_is_read_while_the_queue_manager_works(tmp_path: Path) -> None:
             qm.compress_log()
 
 
-def test_each_use_of_a_table_shows_what_there_was_when_it_was_loaded(spark: "SparkSession", tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [{}, {"endingLsn": "999999999"}, {"endingTime": "2999-01-01"}])
+def test_each_use_of_a_table_shows_what_there_was_when_it_was_loaded(
+    spark: "SparkSession", tmp_path: Path, end: dict[str, str]
+) -> None:
     qmgr.create(NAME, data_path=tmp_path, **logs.LINEAR)
     with qmgr.start(NAME, data_path=tmp_path) as qm:
         qm.define_queue("A")
         qm.put("A", b"1")
 
         def load() -> "DataFrame":
-            return spark.read.format("qmgr.log").options(qmgr=NAME).load(str(tmp_path))
+            return spark.read.format("qmgr.log").options(qmgr=NAME, **end).load(str(tmp_path))
 
         def counts(log: "DataFrame") -> tuple[int, ...]:
             puts = log.where("kind = 'PUT'")
