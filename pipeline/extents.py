@@ -147,7 +147,7 @@ class LogFiles:
         """
         disk = disk or PosixDisk()
         log = self.now(disk)
-        if since is None:
+        if since is None and log.control:
             self._refuse_lost(disk)
         durable = log.durable(disk)  # before the look: a queue manager that runs goes on
         with contextlib.closing(log.extents(disk)) as extents:
@@ -163,19 +163,13 @@ class LogFiles:
             return _last_end(extents, 0 if since is None else since, min(proven, found))
 
     def _refuse_lost(self, disk: Disk) -> None:
-        """Raise LogDamaged where the newest extent is missing or was cut: the log would seem to end before it.
-
-        A folder of extents may lack the newest ones; there it is one that was cut which is refused.
-        """
+        """Raise LogDamaged where the newest extent is missing or was cut: the log would seem to end before it."""
         history, named = self.history(disk), -1
-        if not self.control:
-            history.refuse_unreadable(self.sequences(history)[-1] + 1)
-            return
         while (newest := self._newest(disk)) != named:  # once more: a queue manager that runs has gone on, perhaps far
-            if not newest or newest in history.places():
+            if not newest or newest in history.places_from(newest):
                 return
             named = newest
-        first = min(newest, max(history.known, default=newest) + 1)  # of those that are lacking at the end
+        first = min(newest, max(history.places(), default=newest) + 1)  # of those that are lacking at the end
         history.refuse_unreadable(first)
         path, begins = history.name(first), first * self.extent_bytes
         raise LogDamaged(
@@ -290,6 +284,8 @@ def _end(log: LogFiles, extents: Extents, since: int | None, durable: int) -> in
     """Where the last whole record ends. Raises LogDamaged where that is before the LSN `durable`."""
     size = log.extent_bytes
     sequences = log.sequences(extents.history) if since is None else []
+    if sequences and not log.control:  # a folder may lack the newest extents, but has none that was cut
+        extents.history.refuse_unreadable(sequences[-1] + 1)
     at = since if since is not None else sequences[-1] * size
     resync = since is None
     patience = Patience()

@@ -41,6 +41,8 @@ class LogSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raises Mistake for wrong options or columns."""
         options = attrs.evolve(asked(self.options), loaded=self._loaded)
+        if options.max_bytes is not None:
+            raise Mistake("a table is read as one: maxBytesPerTrigger is for spark.readStream; leave it out")
         wanted = SAFE if options.pushdown is None else options.pushdown
         made = PushedLogTable if wanted and _may_be_pushed() else LogTable
         return made(options, target_of(schema))
@@ -50,6 +52,10 @@ class LogSource(DataSource):
         options = asked(self.options)
         if options.end != LATEST:
             raise Mistake("a stream has no end: endingLsn and endingTime are for spark.read; stop the query instead")
+        if options.pushdown is not None:
+            raise Mistake(
+                "a stream is given no filters of its query: pushdown is for spark.read; use objects and kinds"
+            )
         if find_spec("pyspark.sql.streaming.datasource") is None:  # Spark 4.1
             return UnlimitedLogStream(options, target_of(schema))
         from pipeline.limited_log_stream import LimitedLogStream

@@ -40,13 +40,7 @@ class PutRun(Alike):
         expiring: bool,
         like: Descriptor | None = None,
     ) -> None:
-        self.heads = heads
-        self.bodies = bodies
-        self.persistent = persistent
-        self.priority = priority
-        self.expiring = expiring
-        self._packed = []
-        self._count = 0
+        super().__init__(heads, bodies, persistent, priority, expiring)
         self.queue = queue
         self.ordinal = 0  # of the first among all that the unit has put
         self.like = like  # a put of just this may go on with it; None: none

@@ -242,7 +242,7 @@ async def main() -> None:
         if way == "start":
             qm = await stack.enter_async_context(qmgr.aio.start("{name}", data_path=path))
         else:
-            qm = await stack.enter_async_context(qmgr.aio.connect("{name}", data_path=path))
+            qm = await stack.enter_async_context(qmgr.aio.connect("{name}", data_path=path, timeout=600))
         if way == "get":
             waits = asyncio.create_task(qm.get("EMPTY", wait=None))
             await asyncio.sleep(0.3)
@@ -264,7 +264,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("way", ["get", "unit", "consume", "start"])
 def test_a_forked_child_that_exits_leaves_all_blocks_at_once(tmp_path: Path, way: str) -> None:
-    """Nothing of the parent's answers there, and its loop does not run."""
+    """Nothing of the parent's answers there, and its loop does not run. Seldom is heard of a call that waits."""
     with contextlib.ExitStack() as stack:
         if way == "start":
             create(tmp_path)

@@ -123,6 +123,15 @@ def test_large_messages_that_nobody_acknowledges_are_bounded_by_their_bytes(
     assert len(client.message().body) == 600_000
 
 
+def acknowledge_all_that_may_be_kept(server: Server, client: Client, verb: str) -> None:
+    """In transaction t, of eight messages on A, where 250,000 bytes may be."""
+    server.qm.put_many("A", [b"x" * 100_000] * 8)
+    client.ask("SUBSCRIBE", id="a", destination="A", ack="client-individual")
+    client.ask("BEGIN", transaction="t")
+    for mark in [client.message()["ack"] for _ in range(3)]:
+        client.ask(verb, id=mark, transaction="t")
+
+
 @pytest.mark.parametrize("verb", ["ACK", "NACK"])
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
 def test_large_messages_that_a_transaction_has_acknowledged_count_until_it_ends(
@@ -130,11 +139,7 @@ def test_large_messages_that_a_transaction_has_acknowledged_count_until_it_ends(
 ) -> None:
     """Their bodies are in memory as long: a client had a queue larger than memory put there. One comes all the same."""
     monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 250_000)
-    server.qm.put_many("A", [b"x" * 100_000] * 8)
-    client.ask("SUBSCRIBE", id="a", destination="A", ack="client-individual")
-    client.ask("BEGIN", transaction="t")
-    for mark in [client.message()["ack"] for _ in range(3)]:
-        client.ask(verb, id=mark, transaction="t")
+    acknowledge_all_that_may_be_kept(server, client, verb)
     client.ask("SEND", b"another turn", destination="B")
     assert len(client.message().body) == 100_000
     client.ask("SEND", b"another turn", destination="B")
@@ -151,11 +156,7 @@ def test_who_acknowledges_on_and_on_in_a_transaction_is_told_that_it_has_to_end(
 ) -> None:
     """It waited for messages, and the server for its COMMIT."""
     monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 250_000)
-    server.qm.put_many("A", [b"x" * 100_000] * 8)
-    client.ask("SUBSCRIBE", id="a", destination="A", ack="client-individual")
-    client.ask("BEGIN", transaction="t")
-    for mark in [client.message()["ack"] for _ in range(3)]:
-        client.ask(verb, id=mark, transaction="t")
+    acknowledge_all_that_may_be_kept(server, client, verb)
     client.say(verb, id=client.message()["ack"], transaction="t")
     assert client.error()["reason-code"] == "2024"
     eventually(lambda: server.qm.queue("A").depth == 8)

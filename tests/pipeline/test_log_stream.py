@@ -670,6 +670,14 @@ def test_a_stream_has_no_end(past: Path, option: str) -> None:
         source.streamReader(schema_of(COLUMNS))
 
 
+def test_an_option_of_the_other_way_of_reading_is_refused(past: Path) -> None:
+    path = {"path": str(past), "qmgr": NAME}
+    with pytest.raises(Mistake, match="pushdown is for spark.read"):
+        LogSource(path | {"pushdown": "true"}).streamReader(schema_of(COLUMNS))
+    with pytest.raises(Mistake, match="maxBytesPerTrigger is for spark.readStream"):
+        LogSource(path | {"maxBytesPerTrigger": "64m"}).reader(schema_of(COLUMNS))
+
+
 def schema_of(columns: tuple[str, ...]) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema
 
