@@ -672,9 +672,9 @@ def test_a_stream_has_no_end(past: Path, option: str) -> None:
 
 def test_an_option_of_the_other_way_of_reading_is_refused(past: Path) -> None:
     path = {"path": str(past), "qmgr": NAME}
-    with pytest.raises(Mistake, match="pushdown is for spark.read"):
+    with pytest.raises(Mistake, match=r"pushdown is for spark\.read"):
         LogSource(path | {"pushdown": "true"}).streamReader(schema_of(COLUMNS))
-    with pytest.raises(Mistake, match="maxBytesPerTrigger is for spark.readStream"):
+    with pytest.raises(Mistake, match=r"maxBytesPerTrigger is for spark\.readStream"):
         LogSource(path | {"maxBytesPerTrigger": "64m"}).reader(schema_of(COLUMNS))
 
 
