@@ -107,17 +107,26 @@ def _is_queue_manager(text: str) -> bool:
 def directory(text: str) -> str:
     """What `--out` was given. Raises Failure."""
     with contextlib.suppress(Mistake):
-        if text:
+        if text and _is_told_to_java(text):
             return local(text)
     raise Failure(f"--out was given {text!r}; name a directory that this machine and all workers have mounted.")
 
 
 def log_path(text: str) -> str:
     """What PATH was given. Raises Failure."""
+    with contextlib.suppress(Mistake):
+        if text and _is_told_to_java(text):
+            return local(text)
+    raise Failure(f"PATH was given {text!r}; name a path where this machine has the log mounted.")
+
+
+def _is_told_to_java(text: str) -> bool:
+    """A name that is no UTF-8 can't be: py4j ends in the middle of it."""
     try:
-        return local(text)
-    except Mistake:
-        raise Failure(f"PATH was given {text!r}; name a path where this machine has the log mounted.") from None
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 Place = int | datetime.datetime  # an LSN, or a moment

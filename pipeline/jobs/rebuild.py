@@ -116,6 +116,8 @@ def refuse_elsewhere(log: LogFiles, at: int, start: int, end: int) -> None:
     """Raise Failure where this LSN lies behind the log, NotRecoverable where it lies before it."""
     if at > end:
         raise Failure(f"the log ends at {lsns.text(end)}, so {lsns.text(at)} is not in it.")
+    if at < start and start <= log.extent_bytes:
+        raise Failure(f"the log begins at {lsns.text(start)}, and {lsns.text(at)} lies before that.")
     if at < start:
         needed = file_name(linear_number(max(1, at // log.extent_bytes)))
         raise NotRecoverable(

@@ -64,6 +64,9 @@ def test_each_job_says_which_words_it_takes(name: str, capsys: pytest.CaptureFix
         (["rebuild", "/x", "--out", "o", "--at", "0001-01-01T00:00:00+10:00"], "outside of the years 1 to 9999."),
         (["history", "/x", "--out", "s3://bucket/lake"], "name a directory that this machine and all workers have"),
         (["history", "hdfs://one/data", "--out", "o"], "PATH was given 'hdfs://one/data'; name a path where"),
+        (["history", "", "--out", "o"], "PATH was given ''; name a path where"),
+        (["history", "/x\udcff", "--out", "o"], "PATH was given '/x\\udcff'; name a path where"),
+        (["history", "/x", "--out", "o\udcff"], "--out was given 'o\\udcff'; name a directory"),
     ],
 )
 def test_wrong_words_get_one_sentence_before_spark_is_started(
@@ -214,12 +217,15 @@ def test_a_rebuild_that_can_not_end_well_is_told_before_spark_is_started(
     monkeypatch.setattr("pipeline.session.spark", never)
     words = ["rebuild", *small_log(tmp_path / "data"), "--out", f"{tmp_path}/out"]
     assert "so <9:9:9:9> is not in it." in complaint([*words, "--at", "9:9:9:9"], capsys)[1]
-    assert "bring S0000000.LOG and the older extents back" in complaint([*words, "--at", "8"], capsys)[1]
+    assert "the log begins at <0:0:4:0>, and <0:0:0:8> lies before that." in complaint([*words, "--at", "8"], capsys)[1]
     assert "has a queue manager 'QM1' already" in complaint([*words, "--into", f"{tmp_path}/data"], capsys)[1]
     (tmp_path / "file").write_text("mine")
     assert "--into was given" in complaint([*words, "--into", f"{tmp_path}/file"], capsys)[1]
-    with qmgr.start("QM1", data_path=str(tmp_path / "data"), background=False):
+    with qmgr.start("QM1", data_path=str(tmp_path / "data"), background=False) as qm:
         assert "'QM1' is run by pid " in complaint([*words, "--into", f"{tmp_path}/into"], capsys)[1]
+        qm.put("A", bytes(300_000))
+    (tmp_path / "data/log/QM1/active/S0000000.LOG").unlink()
+    assert "bring S0000000.LOG and the older extents back" in complaint([*words, "--at", "8"], capsys)[1]
 
 
 def test_garbage_under_the_name_of_an_extent_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
