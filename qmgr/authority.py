@@ -1,7 +1,8 @@
 """Who may do what: rights of users on queues and on the queue manager, by name or with wildcards (setmqaut, dspmqaut).
 
 They are attributes of the queue manager, so the log has them. Of the profiles that fit a name the most specific one
-that names the user decides: `?` stands for one character, `*` for any within a part between dots, `**` for any parts.
+that names the user decides: `?` stands for one character, `*` for any within a part between dots, `**` for any parts,
+or none.
 Whoever can open the files of the queue manager may do everything; this is about clients that come over a network.
 """
 
@@ -115,9 +116,9 @@ def without(grants: Iterable[Grant], user: str, kind: str, profile: str) -> tupl
 
 @functools.lru_cache(maxsize=4096)
 def pattern(profile: str) -> re.Pattern[str]:
-    """What the profile fits."""
-    parts = re.split(r"(\*+|\?)", profile)
-    said = {"?": "[^.]", "*": "[^.]*"}
+    """What the profile fits. A `**` between dots takes a dot with it, so that it can stand for no part at all."""
+    parts = re.split(r"(\.\*\*(?=\.)|\.\*\*$|^\*\*\.|\*+|\?)", profile)
+    said = {"?": "[^.]", "*": "[^.]*", ".**": r"(?:\..*)?", "**.": r"(?:.*\.)?"}
     return re.compile("".join(said.get(part, ".*" if part.startswith("**") else re.escape(part)) for part in parts))
 
 

@@ -192,12 +192,16 @@ class Engine(Holding):
         deadline = None if not seconds else self.clock.elapsed_ns() + int(seconds * 1e9)
         event: threading.Event | None = None  # in line, or set when there may be something
         may_read = False  # while the lock is held
+        before = requeue and unit is None  # what was backed out too often goes before, for good
+        looked = not requeue  # whether it has to, though there is a unit of work
         try:
             while True:
                 waits = False
                 try:
-                    if requeue and unit is None:  # what was backed out too often goes before, for good
-                        self.log.force(self.sift(queue.name, limit, wanted, "", None))
+                    if before:
+                        who = (unit.owner, unit.thread) if unit is not None else ("", None)
+                        self.log.force(self.sift(queue.name, limit, wanted, *who))
+                        before = unit is None
                     with self.lock:
                         try:
                             if event is not None and unit is not None:  # by whose end it may have been set
@@ -206,7 +210,9 @@ class Engine(Holding):
                                 verbs.check_alias(self.state, name, queue, put=False)
                             more = False
                             if requeue and unit is not None:
-                                more = self._sift(unit, queue, limit, wanted, may_read=may_read)
+                                if not looked:
+                                    looked, before = True, self._nothing_else(unit, queue, limit, wanted, may_read)
+                                more = before or self._sift(unit, queue, limit, wanted, may_read=may_read)
                             found = None if more else self._get_locked(unit, queue, limit, wanted, may_read, soon=True)
                         except BaseException as exc:
                             if by_alias and isinstance(exc, Inhibited) and exc.name == name:
@@ -237,6 +243,7 @@ class Engine(Holding):
                 left = None if deadline is None else max(0.0, (deadline - self.clock.elapsed_ns()) / 1e9)
                 if not self.clock.wait(event, left):
                     self._step_out(queue, event, unit)
+                looked = not requeue
                 if deadline is not None and self.clock.elapsed_ns() >= deadline:
                     seconds = 0.0
         except BaseException:

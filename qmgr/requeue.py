@@ -3,6 +3,9 @@
 A get that asks for it (`backout_requeue`) moves a message whose backout count has reached the queue's threshold
 (BOTHRESH) to its backout queue (BOQNAME), or else as a dead letter to DEADQ, in the get's own unit of work; so it is on
 one of the two queues, whatever crashes. Where neither takes it, it stays and is got as any other.
+
+A get that would find nothing then moves it in a unit of its own. Who hears that there is nothing leaves a `with` block
+by that, which backs his own unit out: the message would be back, one backout older, each time again.
 """
 
 from abc import abstractmethod
@@ -83,6 +86,20 @@ class Requeue(Puts):
                 if not unit.puts:  # one that has moved nothing was none
                     self.state.uows.forget(unit.number, None)
         return end
+
+    def _nothing_else(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, may_read: bool) -> bool:
+        """Was all that the get would take backed out too often, and a few behind that? The lock is held."""
+        threshold = queue.definition.backout_threshold
+        if not threshold or unit.state is not ACTIVE or not queue.definition.get_enabled:
+            return False
+        if queue.damaged or queue.deleted:
+            return False
+        now = self.steady.now_us() if queue.expiring else 0
+        for many in (limit, limit + A_FEW):  # mostly the first is enough
+            chosen, _ = self._choose(unit, queue, many, wanted, now, many, may_read)
+            if not chosen or any(one.backouts < threshold for one in chosen):
+                return False
+        return True
 
     def _sift(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, *, may_read: bool) -> bool:
         """Move what a get of `limit` messages would take and was backed out too often, until it would take others.
