@@ -152,6 +152,9 @@ class QueueManager(Operations):
         self.sessions = Sessions(self)
         super().__init__(location, disk, clock, background=background)
 
+    def __repr__(self) -> str:
+        return f"<QueueManager {self.name!r}, {'running' if self.healthy else 'ended'}>"
+
     # ---- messages
 
     def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:

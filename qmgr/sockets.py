@@ -45,9 +45,14 @@ class TooSlow(EOFError):
 Late = (TooSlow, BlockingIOError, TimeoutError, ssl.SSLWantReadError)  # what a bound of time raises
 
 
+def is_of_the_name(exc: OSError) -> bool:
+    """Has nobody been asked for a connection, since the host's name leads nowhere?"""
+    return isinstance(exc, socket.gaierror)
+
+
 def why(exc: OSError) -> str:
     """What the system says of an error, without what Python adds."""
-    if exc.errno is not None and exc.errno > 0 and not isinstance(exc, socket.gaierror):
+    if exc.errno is not None and exc.errno > 0 and not is_of_the_name(exc):
         return os.strerror(exc.errno)
     said = exc.strerror or str(exc)  # `socket.create_server` has added to what the resolver says of a name
     return said.partition(" (while attempting ")[0]

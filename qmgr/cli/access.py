@@ -38,6 +38,7 @@ says which one and exits with 40; that application can call {method} itself."""
 SILENT = "the queue manager is not available: it does not say how it stands"
 OWNED = "the queue manager is not available: another process has it"
 NO_ANSWER = f"{OWNED}, or it does not answer"
+NO_DATA_PATH = "the data path {} is not there; mount its file system, or name another one."
 NOT_THERE = "the queue manager is not available: it is not running, does not answer, or another process has it"
 GOES = {ENDING: "the queue manager is ending"}  # the code of each command that a daemon does
 
@@ -53,7 +54,10 @@ def named(name: str | None, data_path: str | None) -> str:
         return name
     default = registry(data_path).default
     if default is None:
-        way = f"name one (dspmq shows them), or make it the default one in {locations.data_root(data_path)}/mqs.ini"
+        root = locations.data_root(data_path)
+        if not DISK.exists(root):
+            raise Failure(NAME_ERROR, "AMQ7048E", NO_DATA_PATH.format(root))
+        way = f"name one (dspmq shows them), or make it the default one in {root}/mqs.ini"
         raise Failure(NAME_ERROR, "AMQ7048E", f"no queue manager is named, and there is no default one; {way}.")
     return default
 
@@ -84,7 +88,7 @@ def known(name: str, data_path: str | None, *, code: int = NAME_ERROR, amq: str 
     if not DISK.exists(location.ini):
         text = f"queue manager {name!r} does not exist: there is no {location.ini}; dspmq shows those that do."
         if not DISK.exists(location.data_root):
-            text = f"the data path {location.data_root} is not there; mount its file system, or name another one."
+            text = NO_DATA_PATH.format(location.data_root)
         what = remains(DISK, location)
         raise Failure(code, amq, f"{what}." if what else text)
     return location

@@ -79,6 +79,7 @@ class Parser(argparse.ArgumentParser):
         if theirs := [word for word in unknown if word in self.elsewhere]:
             message = f"unrecognized arguments: {' '.join(theirs)} (IBM MQ's, and not provided here)"
         if message.startswith("unrecognized"):
+            message += "''" if message.endswith(" ") else ""  # an empty word can't be seen
             amq = "AMQ7075E"
         elif "required" in message or "expected" in message:
             amq = "AMQ7006E"

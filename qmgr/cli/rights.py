@@ -33,6 +33,10 @@ def kind(text: str) -> str:
 
 
 def profile(args: argparse.Namespace) -> str:
-    if (args.t == "queue") != bool(args.n):
-        raise Failure(BAD_ARGUMENTS, "AMQ7006E", "-n names the queues with -t queue, and only there.")
+    if args.t == "queue" and not args.n:
+        raise Failure(
+            BAD_ARGUMENTS, "AMQ7006E", "-t queue takes -n, which names the queue or a profile such as 'ORDERS.**'."
+        )
+    if args.t != "queue" and args.n:
+        raise Failure(BAD_ARGUMENTS, "AMQ7006E", "-n names queues, so it goes with -t queue only.")
     return str(args.n)

@@ -25,7 +25,8 @@ def run(args: argparse.Namespace) -> int:
         raise Failure(BAD_ARGUMENTS, "AMQ7006E", "say either -remove, or rights such as +put -get.")
     for word in rights:
         if word[:1] not in ("+", "-") or word[1:].lower() not in WORDS:
-            raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"{word!r} is no right with + or - before it. {RIGHTS}")
+            text = f"{word!r} is not + or - with a right behind it. {RIGHTS}"
+            raise Failure(BAD_ARGUMENTS, "AMQ7076E", text)
     add, remove = settled(rights)
     with access.running(name, args.data_path, offline=args.offline) as manager:
         if args.remove:

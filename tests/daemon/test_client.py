@@ -315,6 +315,8 @@ def test_tls_shows_both_sides(tmp_path: Path) -> None:
             qmgr.connect(url)  # the system knows nobody who signed it
         with pytest.raises(Unavailable):
             qmgr.connect(f"qmgr://{place}")  # without TLS
+    with pytest.raises(Unavailable, match="where that is nobody knows"):
+        qmgr.connect("qmgr://no-host.invalid:1/QM1")
     with pytest.raises(Unavailable, match="nobody listens"):
         qmgr.connect(f"qmgr://{place}")
 

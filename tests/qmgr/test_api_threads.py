@@ -278,6 +278,7 @@ def test_housekeeping_that_fails_with_the_log_stops_the_queue_manager(
     monkeypatch.setattr(qm._checkpointer, "due", fails)
     assert told.wait(60)
     assert not qm.healthy
+    assert repr(qm) == f"<QueueManager {qm.name!r}, ended>"
 
 
 @pytest.mark.interpreted

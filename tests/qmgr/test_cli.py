@@ -23,7 +23,7 @@ from logger.errors import LogError
 from qmgr import locations, migration, ownership, pointintime, repairing
 from qmgr.cli import access, dspmq
 from qmgr.cli.command import Command, explain
-from qmgr.cli.main import commands, qm
+from qmgr.cli.main import commands, help_text, qm
 from qmgr.compiled import is_compiled
 from qmgr.errors import ResourceProblem, Unavailable
 from qmgr.locations import Location
@@ -143,6 +143,8 @@ def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
     for name, command in commands().items():
         assert (f'{name} = "qmgr.cli.{name.replace("-", "_")}:main"' in scripts) == command.own_name
     assert 'qm = "qmgr.cli.main:qm"' in scripts
+    done = subprocess.run([sys.executable, "-m", "qmgr", "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout == help_text()
 
 
 # Bad words
@@ -183,6 +185,11 @@ def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
         ("dltmqm NOSUCH", 16, "AMQ8118E"),
         ("dspmq -o everything", 36, "AMQ7076E"),
         ("dspmq -m NOSUCH", 72, "AMQ7048E"),
+        ("dspmq ''", 36, "AMQ7075E: unrecognized arguments: '';"),
+        ("dspmqaut -m A -t queue -p mia", 36, "AMQ7006E: -t queue takes -n, which names the queue or a profile"),
+        ("dspmqaut -m A -t qmgr -n Q -p mia", 36, "AMQ7006E: -n names queues, so it goes with -t queue only."),
+        ("strmqm --data-path /not/there", 72, "AMQ7048E: the data path /not/there is not there;"),
+        ("status --data-path /not/there", 72, "AMQ7048E: the data path /not/there is not there;"),
         ("dspmqtrn", 72, "AMQ7048E"),
         ("dspmqtrn -m NOSUCH", 72, "AMQ7048E"),
         ("rsvmqtrn -b 0,1", 36, "AMQ7006E"),

@@ -1,0 +1,8 @@
+"""`python -m qmgr` is the command `qm`."""
+
+import sys
+
+from qmgr.cli.main import qm
+
+if __name__ == "__main__":
+    sys.exit(qm())
