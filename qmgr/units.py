@@ -4,7 +4,6 @@ What a unit puts and gets is volatile until it is logged: with its outcome; befo
 when the unit is prepared, or when anybody else appends a record. So the log has every call before all that came after.
 """
 
-import contextlib
 import itertools
 from collections.abc import Sequence
 from itertools import groupby
@@ -152,8 +151,10 @@ class Units(Logged):
 
     def _make_ahead(self) -> None:
         """Make the next unit of work, if there is memory for it: the call that does so is about another one."""
-        with contextlib.suppress(MemoryError):
+        try:
             self._blank.append(Uow())
+        except MemoryError:
+            return
 
     def next_number(self) -> int:
         """The number that the next unit of work will get, without taking it: a count shows it only in its repr."""
