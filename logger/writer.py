@@ -111,7 +111,8 @@ class Writer(GroupCommit):
         try:
             self._begun = held.file.begin_durably(PAGE + PAGE * self._spare, self._image)
         except OSError as exc:
-            raise self._fail(exc) from exc
+            told = self._failed(exc)
+            raise told from told.__cause__
 
     def _settle(self) -> None:
         if self._begun:
@@ -196,7 +197,8 @@ class Writer(GroupCommit):
                     self.buffer.fill_page(self._clock.wall_us(), self.durable)
                 self._output = self._plan(self.buffer.take(partial=True))
             except BaseException as exc:  # pages that were taken and not planned are lost
-                raise self._fail(exc) from exc
+                told = self._failed(exc)
+                raise told from told.__cause__
             if self._appenders:
                 self.changed.notify_all()
 
@@ -382,7 +384,8 @@ class Writer(GroupCommit):
             self._settle()
             self._perform(self._plan(self.buffer.take(partial=False)), sync=False)
         except BaseException as exc:
-            raise self._fail(exc) from exc
+            told = self._failed(exc)
+            raise told from told.__cause__
 
     def _keep_partial(self, tail: int, partial: bytes) -> None:
         """Put the page that the log ended in into a spare page: it may be whole only at home, where it is rewritten.
@@ -410,6 +413,14 @@ class Writer(GroupCommit):
 
     # ---- failing
 
+    def _failed(self, exc: BaseException) -> BaseException:
+        """As `_fail`; what the caller is told, who may have been interrupted, and then hears just that."""
+        failure = self._fail(exc)
+        if not isinstance(exc, Exception):
+            return exc
+        failure.__cause__ = exc
+        return failure
+
     def _fail(self, exc: BaseException) -> LogFailed:
         """After this nothing is written any more, also where there is no memory to say why. The lock is held."""
         failure = self._no_memory
@@ -417,7 +428,7 @@ class Writer(GroupCommit):
             failure = LogFailed(
                 str(exc)
                 if isinstance(exc, TakenOver)
-                else f"a write or sync of the log in {self._config.path} failed ({exc or type(exc).__name__}); "
+                else f"a write or sync of the log in {self._config.path} failed ({str(exc) or type(exc).__name__}); "
                 f"nobody knows what reached the disk: mend the disk and start it again"
             )
         finally:

@@ -89,7 +89,7 @@ class Consumer(Generic[U]):
             if unit is not None and unit.state is ACTIVE:
                 unit.commit()  # struck in here, it is still to be backed out by `close`
         except MQError:
-            self._open = None  # nothing more can be done about it
+            self.close()
             raise
         self._open = None
 

@@ -29,6 +29,9 @@ class Owner(Protocol):
         """The answer to a commit was lost."""
 
 
+PARENTS_UNIT = "this unit of work is the parent's of this process; a forked child begins another one"
+
+
 def wire_wait(wait: Any) -> float:
     """Seconds as a request has them. Raises Mistake."""
     if wait == 0.0 and type(wait) is float:
@@ -120,10 +123,7 @@ class RemoteUnit:
     def _check(self) -> None:
         """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2018: a forked child's parent has it; 2009)."""
         if self._link.forked:
-            raise Unavailable(
-                "this unit of work is the parent's of this process; a forked child begins another one",
-                reason=Reason.HCONN_ERROR,
-            )
+            raise Unavailable(PARENTS_UNIT, reason=Reason.HCONN_ERROR)
         if self._unknown:
             raise UnitOfWorkEnded(self._ask_for_outcome())
         if self._state is COMMITTED or self._state is BACKED_OUT:

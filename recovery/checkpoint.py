@@ -92,9 +92,10 @@ def read_files(disk: Disk, directory: str, log_id: bytes) -> list[tuple[Checkpoi
     foreign = ""
     for name in (NAME, PREVIOUS):
         path = f"{directory}/{name}"
-        if not disk.exists(path):
+        try:
+            decoded = decode_file(read_whole(disk, path))
+        except FileNotFoundError:  # or a queue manager that runs has just made it the previous one
             continue
-        decoded = decode_file(read_whole(disk, path))
         if decoded is not None and decoded[0].log_id != log_id.hex():
             foreign = f"; {path} belongs to another queue manager"
         elif decoded is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from qmgr.aio.units import UnitOfWork, to_the_end
+from qmgr.aio.units import UnitOfWork, running_loop, to_the_end
 from qmgr.errors import MQError, NoMessageAvailable, SyncpointLimit
 from qmgr.message import Message
 from recovery.uows import ACTIVE
@@ -25,7 +25,7 @@ class Consumer:
         self._wait = wait
         self._requeue = requeue
         self._open: UnitOfWork | None = None
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
 
     def __aiter__(self) -> Self:
         return self
@@ -56,7 +56,12 @@ class Consumer:
     async def _commit(self) -> None:
         unit, self._open = self._open, None
         if unit is not None and unit.state is ACTIVE:
-            await unit.commit()
+            try:
+                await unit.commit()
+            except MQError:
+                self._open = unit
+                await self.aclose()
+                raise
 
     async def aclose(self) -> None:
         """Back out the unit of work that is open, if there is one."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from qmgr.aio.connection import Connection
-from qmgr.aio.units import to_the_end
+from qmgr.aio.units import running_loop, to_the_end
 from qmgr.delivery import Watch
 from qmgr.manager import QueueManager as InProcess
 from qmgr.manager import UnitOfWork
@@ -62,8 +62,8 @@ class Inside:
 
     async def run(self, call: Callable[[], T]) -> T:
         """Make a call in a thread. It goes on when this task is cancelled."""
-        if self._threads is None:
-            return call()  # it has ended, and says so
+        if self._threads is None or self.forked:
+            return call()  # it has ended, or is the parent's, and says so
         made = self._loop.run_in_executor(self._threads, call)
         made.add_done_callback(lambda done: done.cancelled() or done.exception())  # also where nobody waits any more
         return await asyncio.shield(made)
@@ -128,6 +128,8 @@ class Inside:
             return (unit or self._manager).get_many(queue, limit, **options)
 
         seconds = check_wait(wait)
+        if self.forked:
+            return call()
         found = await to_the_end(self.run(call))
         if found or seconds == 0.0:
             return found
@@ -181,6 +183,8 @@ class Inside:
         return await self.run(lambda: verb(*args, **options))
 
     async def end(self, mode: str) -> None:
+        if self.forked:
+            return
         for number, task in self._began.items():  # as with threads: who is gone, or is here, ends no unit of work
             unit = self._engine.state.uows.get(number)
             if unit is not None and (task is None or task is asyncio.current_task() or task.done()):
@@ -216,6 +220,7 @@ class Ahead(Generic[T]):
 
     async def __anext__(self) -> T:
         if not self._ready and self._over is None:
+            running_loop()
             await to_the_end(self._inside.run(self._fetch))
         if self._ready:
             return self._ready.popleft()

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from qmgr import values, wire
 from qmgr.aio.channel import Channel, Pool, forget
 from qmgr.aio.pages import Answers, Browse, OutsideReplay
-from qmgr.aio.units import strike_later, to_the_end
+from qmgr.aio.units import running_loop, strike_later, to_the_end
 from qmgr.client import REMEMBERED
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link, Target, messages
 from qmgr.message import Message, check_body
-from qmgr.remote import check_bodies, maybe_in_doubt, wire_wait
+from qmgr.remote import PARENTS_UNIT, check_bodies, maybe_in_doubt, wire_wait
 from qmgr.replay import Where
 from qmgr.sends import TOGETHER, fits
 from qmgr.targets import Remote
@@ -58,7 +58,9 @@ class OutsideUnit:
         return f"unit of work {self.number}" if self.number else "this unit of work"
 
     def check(self) -> None:
-        """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2009)."""
+        """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2018, 2009)."""
+        if self.pool is not None and self.pool.link.forked:
+            raise Unavailable(PARENTS_UNIT, reason=Reason.HCONN_ERROR)
         if self.unknown:
             raise UnitOfWorkEnded(
                 f"the connection was lost, or the queue manager has stopped, in the commit of unit of work "
@@ -136,6 +138,7 @@ class Outside:
 
     async def _there(self) -> Pool:
         """The session; another one where it was lost."""
+        running_loop()
         if not self._closed:
             self._pool.link.check(self.name)
         if self._pool.link.broken and not self._closed:
@@ -158,6 +161,8 @@ class Outside:
 
     async def close(self) -> None:
         self._closed = True
+        if self.forked:
+            return
         try:
             await asyncio.to_thread(self._pool.link.leave)  # what was begun is backed out by then
         finally:
@@ -248,6 +253,7 @@ class Outside:
     def new_unit(self, xid: Xid | None) -> OutsideUnit:
         if self._closed:
             raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
+        running_loop()
         unit = OutsideUnit(xid)
         self._units.add(unit)
         return unit
@@ -462,6 +468,7 @@ class Outside:
     async def end(self, mode: str) -> None:
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+        running_loop()
         for unit in list(self._units):
             if unit.task is asyncio.current_task() and unit.told is ACTIVE:
                 with contextlib.suppress(MQError):

@@ -7,7 +7,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from qmgr import values, wire
 from qmgr.aio.channel import Pool
-from qmgr.aio.units import to_the_end
+from qmgr.aio.units import running_loop, to_the_end
 from qmgr.client import FIRST_PAGE, LARGEST_PAGE
 from qmgr.errors import MQError
 from qmgr.message import Message
@@ -54,6 +54,7 @@ class Pages(ABC, Generic[T]):
     async def __anext__(self) -> T:
         async with self._turn:
             while not self._ready and self._over is None:
+                running_loop()
                 await to_the_end(self._page())
             if self._ready:
                 one = self._ready.popleft()

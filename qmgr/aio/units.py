@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Generator, Iterable
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack
 
-from qmgr.errors import MQError, NoMessageAvailable
+from qmgr.errors import MQError, NoMessageAvailable, Reason, Unavailable
 from qmgr.message import Message
 from qmgr.replay import Replayed, Where
 from qmgr.verbs import GetOptions, PutOptions, Wanted, check_limit
@@ -18,6 +18,17 @@ from recovery.uows import ACTIVE, UowState
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that this is called on. Raises Unavailable (2018): a forked child has not got its parent's."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise Unavailable(
+            "no event loop runs here: a forked child can't go on with that of its parent, and runs one of its own",
+            reason=Reason.HCONN_ERROR,
+        ) from None
 
 
 async def to_the_end(work: Awaitable[T]) -> T:

@@ -276,6 +276,66 @@ def test_a_forked_child_that_exits_leaves_all_blocks_at_once(tmp_path: Path, way
         assert subprocess.run(program, capture_output=True, text=True, timeout=30).stdout == "7\n"
 
 
+FORKS_AND_CALLS = """
+import asyncio, os, sys
+import qmgr.aio
+from qmgr.errors import MQError
+
+async def told(call):
+    try:
+        return repr(await call())
+    except MQError as exc:
+        return str(int(exc.reason))
+
+async def first(messages):
+    async for one in messages():
+        return one
+
+async def main() -> None:
+    way, path = sys.argv[1:]
+    open_it = qmgr.aio.start if way == "start" else qmgr.aio.connect
+    async with open_it("{name}", data_path=path) as qm:
+        async def begins():
+            qm.begin()
+
+        await asyncio.gather(*[qm.put("A", b"x") for _ in range(4)])
+        unit = qm.begin()
+        await unit.put("A", b"x")
+        child = os.fork()
+        if not child:
+            for call in (
+                lambda: qm.put("A", b"x"), lambda: qm.get("A"), lambda: qm.get("A", wait=None), lambda: qm.status(),
+                lambda: qm.put_many("A", [b"x"]), lambda: first(lambda: qm.browse("A")),
+                lambda: first(lambda: qm.consume("A")), lambda: unit.put("A", b"x"), lambda: unit.commit(),
+                begins,
+            ):
+                print(await told(call), end=" ", flush=True)
+            await qm.close()
+            print(flush=True)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        await unit.commit()
+        print((await qm.queue("A")).depth)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("way", ["start", "connect"])
+def test_a_forked_child_that_calls_is_told_so_by_each_call(tmp_path: Path, way: str) -> None:
+    """It hung, or heard that there is no running event loop, which no `except MQError` knows."""
+    with contextlib.ExitStack() as stack:
+        if way == "start":
+            create(tmp_path)
+            with qmgr.start(NAME, data_path=tmp_path) as qm:
+                qm.define_queue("A")
+        else:
+            stack.enter_context(serving(tmp_path))
+        program = [sys.executable, "-c", FORKS_AND_CALLS.format(name=NAME), way, str(tmp_path)]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=30)
+        assert done.stdout.split() == ["2018"] * 10 + ["5"], done.stderr
+
+
 def test_a_forked_child_neither_ends_the_session_nor_keeps_it(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         served.manager.put_many("A", [b"1", b"2"])

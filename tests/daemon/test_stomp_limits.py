@@ -150,6 +150,19 @@ def test_large_messages_that_a_transaction_has_acknowledged_count_until_it_ends(
     eventually(lambda: server.qm.queue("A").depth == (2 if gone else 5))
 
 
+def test_what_transactions_have_acknowledged_that_are_over_counts_no_more(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 250_000)
+    server.qm.put_many("A", [b"x" * 100_000] * 8)
+    client.ask("SUBSCRIBE", id="a", destination="A", ack="client-individual")
+    for turn in range(8):
+        client.ask("BEGIN", transaction=f"{turn}")
+        client.ask("ACK", id=client.message()["ack"], transaction=f"{turn}")
+        client.ask("COMMIT", transaction=f"{turn}")
+    assert server.qm.queue("A").depth == 0
+
+
 @pytest.mark.parametrize("verb", ["ACK", "NACK"])
 def test_who_acknowledges_on_and_on_in_a_transaction_is_told_that_it_has_to_end(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch, verb: str

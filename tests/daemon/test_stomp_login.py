@@ -14,7 +14,7 @@ import qmgr
 from logger.disk import PosixDisk
 from qmgr import locations, sockets
 from qmgr.configuration import Clash
-from qmgr.daemon.admission import OF_ONE_USER, Admission
+from qmgr.daemon.admission import MANY_DENIALS, OF_ONE_USER, Admission
 from qmgr.daemon.stomp import StompListener, make
 from qmgr.errors import IniError
 from qmgr.users import Users
@@ -241,3 +241,11 @@ def test_who_tries_ever_other_names_does_not_fill_the_error_log(tmp_path: Path) 
         with pytest.raises(qmgr.NotAuthorized):
             eve.require("put", "A")
         assert said[-1] == ("AMQ8077", " (2 times by now)"), "bob has not made it forget others"
+        for number in range(MANY_DENIALS // OF_ONE_USER):
+            other = admission.rights(f"other{number}")
+            for name in range(OF_ONE_USER):
+                with pytest.raises(qmgr.NotAuthorized):
+                    other.require("put", f"Q{name}")
+        with pytest.raises(qmgr.NotAuthorized):
+            bob.require("put", "ANOTHER")
+        assert said[-1] == ("AMQ8077", ""), "there were too many to remember, and he begins anew as well"

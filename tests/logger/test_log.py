@@ -865,6 +865,23 @@ def test_who_goes_on_in_the_next_extent_waits_for_who_writes() -> None:
     assert restarted(disk)[1:] == [bytes(10_000), b"next"]
 
 
+@pytest.mark.interpreted
+def test_who_is_interrupted_while_pages_are_taken_hears_of_that_and_others_that_the_log_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, log = made()
+    end = append(log, bytes(20_000))
+
+    def interrupted(*, partial: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(log.buffer, "take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        log.force(end)
+    with pytest.raises(LogFailed, match=r"failed \(KeyboardInterrupt\);"):
+        log.force(end)
+
+
 @pytest.mark.parametrize("interrupted", [100, 20_000])
 def test_row_65_a_force_writes_its_own_too_after_what_an_interrupted_one_has_left(interrupted: int) -> None:
     disk, log = made()

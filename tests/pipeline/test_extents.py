@@ -746,6 +746,18 @@ def test_a_log_that_ends_before_what_was_durable_is_refused() -> None:
     assert folder(disk).end(disk=disk) <= (newest - 1) * log.extent_bytes
 
 
+def test_a_queue_manager_that_has_gone_on_far_meanwhile_has_lost_no_extent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the control file named may be removed by the time that it is looked for."""
+    works = a_log()
+    disk, log = works.world.disk, works.log()
+    end = log.end(disk=disk)
+    disk.remove(f"{ACTIVE}/S0000000.LOG")
+    told, newest = [1], LogFiles._newest
+    monkeypatch.setattr(LogFiles, "_newest", lambda self, disk: told.pop() if told else newest(self, disk))
+    assert log.end(disk=disk) == end
+    assert not told
+
+
 def two_pasts(one: Callable[[qmgr.QueueManager], None], other: Callable[[qmgr.QueueManager], None]) -> list[SimDisk]:
     """A log and a copy of it, each of which has gone on in its own way at another time; both with indexes."""
     works = Works()

@@ -314,6 +314,24 @@ def test_what_was_rolled_back_meanwhile_is_told(qm: qmgr.QueueManager) -> None:
     assert next(consumer)[0].backout_count == 1
 
 
+@pytest.mark.interpreted
+def test_a_commit_that_is_refused_leaves_no_message_locked(
+    qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qm.put("A", b"one")
+    consumer = qm.consume("A", wait=0.0)
+    next(consumer)
+
+    def refuses(unit: Uow) -> None:
+        raise ResourceProblem("no room")
+
+    with monkeypatch.context() as patch, pytest.raises(ResourceProblem):
+        patch.setattr(qm._engine, "commit", refuses)
+        next(consumer)
+    assert not qm.transactions()
+    assert next(consumer)[0].backout_count == 1
+
+
 def test_consume_waits_and_ends_with_the_queue_manager(real: Callable[..., qmgr.QueueManager]) -> None:
     qm = real()
     qm.define_queue("A")

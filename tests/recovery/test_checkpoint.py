@@ -86,6 +86,22 @@ def test_the_newest_comes_first_and_the_one_before_is_kept() -> None:
         checkpoint.read_files(disk, "", ID)
 
 
+def test_one_that_becomes_the_previous_one_while_it_is_looked_for_is_read_as_that() -> None:
+    """Whoever looks at a queue manager that runs was told now and then that there is no such file."""
+    disk = SimDisk()
+    write(disk, 8)
+    write(disk, 16)
+    there = disk.open_read
+
+    def open_read(path: str) -> Any:
+        if path.endswith(NAME) and disk.exists(path):
+            disk.rename(path, f"/{PREVIOUS}")
+        return there(path)
+
+    disk.open_read = open_read  # type: ignore[method-assign]
+    assert [found.lsn for found, _ in checkpoint.read_files(disk, "", ID)] == [16]
+
+
 def test_row_39_another_queue_managers_checkpoint_is_refused() -> None:
     disk = SimDisk()
     write(disk, 8)
