@@ -29,7 +29,12 @@ HUGE_PAGE = 2 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # EFBIG: beyond the limit for the size of files (ulimit -f)
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 NOT_ALLOWED = (errno.EACCES, errno.EPERM)
-NO_MEANS = (*NO_SPACE, *NO_DESCRIPTORS, *NOT_ALLOWED)  # a call that fails for want of these can be tried again
+NO_MEANS = (
+    *NO_SPACE,
+    *NO_DESCRIPTORS,
+    *NOT_ALLOWED,
+    errno.ENOMEM,
+)  # a call that fails for want of these can be tried again
 NOBODY_MAKES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a directory in one whose sync says so
 NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # EPERM: a filter of system calls (seccomp)
 DSYNC_HONOURED = {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs"}  # RWF_DSYNC is durable there, O_DIRECT or not
@@ -673,7 +678,17 @@ def way_out(exc: OSError) -> str:
         return "be the user whose it is, or let this one use it,"
     if exc.errno == errno.EFBIG:
         return "raise the limit for the size of files (ulimit -f),"
+    if exc.errno == errno.ENOMEM:
+        return "the system has no memory for it: give it more,"
+    if exc.errno == errno.EROFS:
+        return "mount its file system for writing,"
     return "free some space" if exc.errno in NO_SPACE else "mend the disk"
+
+
+def way_on(exc: OSError) -> str:
+    """The end of a sentence about an error after which nothing is lost; nothing where what to do is not known."""
+    known = exc.errno in (*NO_MEANS, errno.EIO, errno.EROFS)
+    return f"; nothing is lost by that: {way_out(exc)} and try again" if known else ""
 
 
 def drop_dir(disk: Disk, path: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from logger.disk import NO_SPACE
+from logger.disk import NO_MEANS, NO_SPACE
 from qmgr import segments
 from qmgr.batch import Batch, Items, still_there
 from qmgr.entry import GONE, Entry
@@ -546,5 +546,7 @@ class StateSnapshot:
             try:
                 if state.disk.exists(path):
                     state.disk.unlink(path)
-            except PermissionError:  # the checkpoint is complete, and the file can go with a later one
+            except OSError as exc:  # the checkpoint is complete, and the file can go with a later one
+                if exc.errno not in NO_MEANS:
+                    raise
                 state.doomed.append((name, number))

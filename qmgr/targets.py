@@ -47,7 +47,7 @@ class Local:
 
     @property
     def hint(self) -> str:
-        return ""
+        return "its error log may say why, such as that it has no file descriptors left"
 
     @property
     def if_silent(self) -> str:

@@ -423,7 +423,7 @@ def test_row_54_a_small_disk_from_the_beginning(share: float) -> None:
 # -- rows 32, 67 -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EFBIG], ids=["ENOSPC", "EFBIG"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EFBIG, errno.ENOMEM], ids=["ENOSPC", "EFBIG", "ENOMEM"])
 def test_row_32_checkpoints_that_can_not_finish(error: int) -> None:
     """Faults 32: it is said, the log does not grow beyond its files, and all goes on when the cause is gone."""
     life = Life(Setup(primary_files=2, secondary_files=2))
@@ -547,6 +547,33 @@ def test_row_59_no_file_is_synced_through_a_descriptor_that_did_not_write_it() -
     life.disk.open = opened  # type: ignore[method-assign, assignment]
     everything(life)
     assert not wrong, wrong[:5]
+
+
+@pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "unlink"])
+def test_row_53_a_checkpoint_that_the_system_has_no_memory_for_is_taken_later(kind: str) -> None:
+    """It stopped the queue manager, whose log had nothing to do with it."""
+    missed = 0
+    for nth in range(1, 40):
+        life = Life()
+        born(life)
+        checkpoints(life)
+        fault = life.disk.fail(kind, errno.ENOMEM, nth=nth, where=QUEUE_FILES)
+        for _ in range(3):
+            life.put("A", size=5000)
+            life.get("A", limit=2)
+            try:
+                life.qm.checkpoint()
+            except qmgr.MQError as exc:
+                missed += 1
+                assert "the system has no memory for it: give it more, and try again" in str(exc)
+        if not fault.fired:
+            break
+        assert life.put("A"), "it goes on"
+        life.check()
+        life.qm.checkpoint()
+        restarts_whole(life, nth)
+    assert nth > 1
+    assert missed or kind == "unlink"
 
 
 # -- creation, where something lies already ---------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from logger.disk import PosixDisk
+from logger.disk import PosixDisk, way_out
 from qmgr import sasl, sockets, values, wire
 from qmgr.daemon.beats import Beats
 from qmgr.daemon.calls import Calls
@@ -91,8 +91,8 @@ class LocalListener:
 
     def _accept(self) -> None:
         listening = self._listening
-        service, name = self._service, self._place.name
-        hardship = Hardship(service.clock.elapsed_ns, lambda text: service.say("AMQ9207", peer=name, text=text))
+        service = self._service
+        hardship = Hardship(service.clock.elapsed_ns, lambda text: service.say("AMQ9213", text=text))
         while listening is not None:
             sock = None
             try:
@@ -104,7 +104,8 @@ class LocalListener:
                     sockets.close(sock)
                 if self._closed:
                     return
-                hardship.met(f"a connection can't be taken ({exc})")
+                way = f": {way_out(exc)} and connect again" if isinstance(exc, OSError) else ""
+                hardship.met(f"a connection can't be taken ({exc}){way}")
                 self._service.clock.wait(threading.Event(), A_MOMENT_S)  # some will come back
 
     def _let_in(self, sock: Socket) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from logger.disk import NO_DESCRIPTORS, NO_SPACE, process_numbers, way_out
+from logger.disk import NO_SPACE, process_numbers, way_on
 from logger.errors import LogError
 from qmgr import locations
 from qmgr.daemon.listeners import MAKERS
@@ -68,8 +68,7 @@ def explain(exc: BaseException) -> tuple[int, str]:
     if isinstance(exc, MQError):
         return _by_reason(exc, text)
     if isinstance(cause, OSError):
-        way = f": {way_out(cause)} and try again" if cause.errno in NO_DESCRIPTORS else ""
-        return UNEXPECTED, f"AMQ7002S: {text}{way}"
+        return UNEXPECTED, f"AMQ7002S: {text}{way_on(cause)}"
     return UNEXPECTED, f"AMQ6118S: internal error {exc!r}."
 
 

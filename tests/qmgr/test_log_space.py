@@ -332,7 +332,10 @@ def test_puts_that_a_full_disk_refuses_leave_gets_their_room(in_doubt: bool) -> 
     assert world.qm.in_doubt() == [XID] * in_doubt
 
 
-@pytest.mark.parametrize(("number", "way"), [(errno.ENOSPC, "free some space"), (errno.EMFILE, "close files, or")])
+@pytest.mark.parametrize(
+    ("number", "way"),
+    [(errno.ENOSPC, "free some space"), (errno.EMFILE, "close files, or"), (errno.ENOMEM, "the system has no memory")],
+)
 @pytest.mark.parametrize("where", ["/active/", ".seg"])
 def test_a_log_that_can_not_grow_says_what_the_disk_or_the_process_lacks(number: int, way: str, where: str) -> None:
     """It used to be only "full", also where there was no descriptor for another extent, or for a checkpoint's file."""
