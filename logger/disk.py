@@ -29,12 +29,7 @@ HUGE_PAGE = 2 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # EFBIG: beyond the limit for the size of files (ulimit -f)
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 NOT_ALLOWED = (errno.EACCES, errno.EPERM)
-NO_MEANS = (
-    *NO_SPACE,
-    *NO_DESCRIPTORS,
-    *NOT_ALLOWED,
-    errno.ENOMEM,
-)  # a call that fails for want of these can be tried again
+NO_MEANS = (*NO_SPACE, *NO_DESCRIPTORS, *NOT_ALLOWED, errno.ENOMEM)  # calls that fail for these can be tried again
 NOBODY_MAKES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a directory in one whose sync says so
 NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # EPERM: a filter of system calls (seccomp)
 DSYNC_HONOURED = {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs"}  # RWF_DSYNC is durable there, O_DIRECT or not
