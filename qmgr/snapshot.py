@@ -5,6 +5,7 @@ A message that is got in the meantime is written all the same: the log has its g
 """
 
 import contextlib
+import errno
 import json
 import threading
 from array import array
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from logger.disk import NO_MEANS, NO_SPACE
+from logger.disk import NO_SPACE, NOT_ALLOWED
 from qmgr import segments
 from qmgr.batch import Batch, Items, still_there
 from qmgr.entry import GONE, Entry
@@ -547,6 +548,6 @@ class StateSnapshot:
                 if state.disk.exists(path):
                     state.disk.unlink(path)
             except OSError as exc:  # the checkpoint is complete, and the file can go with a later one
-                if exc.errno not in NO_MEANS:
+                if exc.errno not in (*NOT_ALLOWED, errno.ENOMEM):
                     raise
                 state.doomed.append((name, number))

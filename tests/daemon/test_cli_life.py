@@ -111,8 +111,8 @@ def test_a_start_without_descriptors_says_what_helps() -> None:
     code, text = starting.explain(OSError(errno.EMFILE, "Too many open files"))
     assert (code, text) == (
         71,
-        "AMQ7002S: Too many open files: file descriptors have run out: close files, or raise the limit (ulimit -n), "
-        "and try again",
+        "AMQ7002S: Too many open files; nothing is lost by that: file descriptors have run out: close files, or raise "
+        "the limit (ulimit -n), and try again",
     )
 
 

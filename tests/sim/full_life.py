@@ -19,6 +19,7 @@ from qmgr.ids import BEFORE_ALL
 from qmgr.infos import Peer
 from qmgr.message import decode
 from qmgr.objects import mangle
+from qmgr.requeue import A_FEW
 from qmgr.session import AllRights
 from recovery.uows import BACKED_OUT, UowState
 from tests.full_model import DEAD_HEADER, DEFAULTS, Found, FullModel, Move, Msg, Queue, Seen
@@ -663,16 +664,23 @@ class FullLife:
                 return of.find_in_order(base, of.units[unit], most, group, complete=complete)
             return of.find(base, most, lambda msg: matches(msg, options))
 
+        mover = unit
+        if requeue and enabled and unit is not None:  # where there is nothing else the moves are units of their own
+            most = limit + A_FEW
+            threshold, first = model.queues[base].attributes["backout_threshold"], chosen(model)
+            mover = None if threshold and first and all(m.backouts >= threshold for m in first) else unit
+            most = limit
         moves: list[Move] = []
         between: list[FullModel] = []  # with so many of the moves made
         if requeue and (enabled or unit is None) and model.queues[base].attributes["get_enabled"]:
             moves, _ = after.moves(base, lambda: chosen(after), self.depths())
-            step = 1 if unit is not None else max(1, min(64, model.max_uncommitted // 4))
+            step = 1 if mover is not None else max(1, min(A_FEW, model.max_uncommitted // 4))
             for number, move in enumerate(moves, 1):
-                after.move(base, move, unit)
+                after.move(base, move, mover)
                 if number % step == 0 or number == len(moves):
                     between.append(after.copy())
-        left = 1 << 60 if unit is None else model.max_uncommitted - model.units[unit].size - 2 * len(moves)
+        left = 1 << 60 if unit is None else model.max_uncommitted - model.units[unit].size
+        left -= 0 if mover is None else 2 * len(moves)
         most = max(1, min(limit, left))
         expected = chosen(after)
         if left < (limit if moves else 1):
@@ -692,7 +700,7 @@ class FullLife:
         answer = self.call(text, real, *between, *shorter, after, may=may, must=must, unit=unit, forces=forces)
         if isinstance(answer, Refused):
             if moves:
-                self.adopt(base, moves, unit, answer)
+                self.adopt(base, moves, mover, answer)
             if answer.reason == GONE:  # perhaps when it had them already
                 numbers = {msg.number for msg in (*expected, *(move[0] for move in moves))}
                 for msg in self.model.queues[base].msgs:
@@ -705,7 +713,7 @@ class FullLife:
             self.note("moved")
         if len(got) < len(expected) and (many or limit > 1) and (got or not expected):
             self.note("short batch")
-            expected = self.cut_short(model, base, moves, unit, unit, lambda of: chosen(of)[: len(got)])
+            expected = self.cut_short(model, base, moves, mover, unit, lambda of: chosen(of)[: len(got)])
         if self.did.get("rolled back for room", 0) > gone:
             self.check_got(got, base, unit, [*between[-1:], model][0], chosen if requeue and enabled else None)
             return
