@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUERY_ID = "sql.streaming.queryId"
+# A batch that is planned keeps its rows.
 WAY_OUT = (
-    "a batch is one unit of work: make batches smaller (maxBytesPerTrigger), or give units of work more room (MAXUMSGS "
-    "of ALTER QMGR for messages, LogPrimaryFiles and LogSecondaryFiles for the log)"
+    "a batch is one unit of work: give units of work more room (MAXUMSGS of ALTER QMGR for messages, LogPrimaryFiles "
+    "and LogSecondaryFiles for the log), and start the query again; maxBytesPerTrigger makes later batches smaller"
 )
 
 

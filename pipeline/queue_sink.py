@@ -72,9 +72,11 @@ A_FRAME = 256 << 10  # bytes
 UNTIL = "until"  # microseconds since 1970-01-01 UTC: an expiry that is a moment
 NOTED = "qmgr-sink.json"  # in the checkpoint of a stream
 LEAST_EXPIRY = 0.001  # seconds that a message has whose time is over when it is put
+# A batch that is planned keeps its rows; divided anew it would be put again, beside what is there of it.
 WAY_OUT = (
-    "each partition of a batch is one unit of work: make them smaller (repartition, or less in a batch), or give units "
-    "of work more room (MAXUMSGS of ALTER QMGR for messages, LogPrimaryFiles and LogSecondaryFiles for the log)"
+    "each partition of a batch is one unit of work: give units of work more room (MAXUMSGS of ALTER QMGR for messages, "
+    "LogPrimaryFiles and LogSecondaryFiles for the log), and have this batch put again, divided as it was; smaller "
+    "batches or partitions are for later ones"
 )
 
 

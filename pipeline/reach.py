@@ -10,7 +10,7 @@ from qmgr.objects import check_name
 
 IDENTITY = ("user", "password", "ca", "certificate", "key")
 OPTIONS = ("qmgr", "dataPath", "url", "queue", *IDENTITY)
-OF_SPARK = ("checkpointLocation",)  # which Spark hands on to a sink too
+OF_SPARK = ("checkpointLocation", "queryName")  # which Spark hands on to a sink too
 
 
 @attrs.frozen(kw_only=True)

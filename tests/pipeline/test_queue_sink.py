@@ -345,17 +345,22 @@ def test_a_partition_with_too_many_messages_is_refused_whole_with_a_way_out(
 ) -> None:
     qm.alter(max_uncommitted=10)
     part(tmp_path).put([rows(["x"] * 9)])  # and the mark
-    with pytest.raises(MQError, match=r"part 0 of query q was not put: .*at most 10 messages.*repartition") as refused:
+    with pytest.raises(
+        MQError, match=r"part 0 of query q was not put: .*at most 10 messages.*divided as it was"
+    ) as refused:
         part(tmp_path, batch=1).put([rows(["x"] * 9)])  # and the mark that goes
     assert refused.value.reason == Reason.SYNCPOINT_LIMIT_REACHED
     assert str(refused.value).count("MQRC") == 1
     assert (qm.queue("A").depth, [mark.batch for mark in marks.listed(qm)]) == (9, [0])
+    qm.alter(max_uncommitted=11)
+    part(tmp_path, batch=1).put([rows(["x"] * 9)])
+    assert (qm.queue("A").depth, [mark.batch for mark in marks.listed(qm)]) == (18, [1])
 
 
 def test_a_partition_that_the_log_has_no_room_for_is_refused_with_a_way_out(
     qm: qmgr.QueueManager, tmp_path: Path
 ) -> None:
-    with pytest.raises(MQError, match=r"was not put: .*repartition.*LogPrimaryFiles"):
+    with pytest.raises(MQError, match=r"was not put: .*LogPrimaryFiles.*divided as it was"):
         part(tmp_path).put([rows(["x" * 100_000] * 50)])
     assert (qm.queue("A").depth, qm.transactions()) == (0, [])
     part(tmp_path).put([rows(["x" * 1000] * 10)])
@@ -708,7 +713,7 @@ def test_what_the_log_tells_of_a_queue_is_put_once_also_when_extents_were_indexe
         stream = spark.readStream.format("qmgr.log").options(**options).load(str(tmp_path)).select("body")
 
         def run() -> None:
-            writing = stream.writeStream.format("qmgr.queue").options(**said(tmp_path, "B"))
+            writing = stream.writeStream.format("qmgr.queue").options(**said(tmp_path, "B")).queryName("a name")
             query = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
             query.start().awaitTermination()
 
