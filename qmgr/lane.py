@@ -130,6 +130,8 @@ class Lane:
         """The entry is not ready any more. In the middle of the line it stays for now, but the line must not fill up
         with what is not there."""
         line, sequence = self.line, entry.sequence
+        if self.given_back:
+            self.given_back.pop(sequence, None)
         if line:
             if line[0] is entry:
                 line.popleft()

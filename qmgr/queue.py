@@ -395,7 +395,7 @@ class Queue(Finding):
                 self._pluck(entry)
             entry.status = GONE
             lane = lanes[entry.priority << 1 | entry.persistent]
-            if lane.line and lane.line[0] is entry:
+            if lane.line and lane.line[0] is entry and not lane.given_back:
                 lane.line.popleft()
             else:
                 lane.took(entry, self._elsewhere)

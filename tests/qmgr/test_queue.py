@@ -706,6 +706,43 @@ def test_backing_out_one_message_again_and_again_costs_no_memory() -> None:
     assert bodies(queue.ready(9)) == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("how", ["take", "take_each", "lock"])
+@pytest.mark.parametrize("buffer", [0, AMPLE])
+@pytest.mark.parametrize("left", [0, 1])
+def test_what_was_given_back_and_is_got_by_its_id_costs_no_memory(how: str, buffer: int, left: int) -> None:
+    """Also where one that nobody gets is left in front."""
+    made = filled(100, buffer=buffer)
+    queue = made.queue
+    made.checkpoint()
+
+    def with_sequence(n: int) -> Entry:
+        return next(entry for entry in queue.select(*ids(n)) if entry.sequence == n)
+
+    for n in range(100, 0, -1):  # all but the first stay in the line as well
+        entry = with_sequence(n)
+        queue.lock(entry)
+        queue.give_back(entry, count=True)
+    for n in range(1 + left, 101):
+        if how == "take_each":
+            queue.take_each([with_sequence(n)])
+        else:
+            getattr(queue, how)(with_sequence(n))
+    assert [len(lane.given_back) for lane in made.lanes] == [left]
+    assert bodies(queue.ready(9)) == [b"1"][:left]
+
+
+def test_what_expires_when_it_has_left_memory_costs_none() -> None:
+    """A sweep makes entries of it; nobody gets any of the queue."""
+    made = Paged(buffer=0)
+    for _ in range(100):
+        made.put(expires=5)
+    made.checkpoint()
+    while expired := made.queue.sweep(9, 30):
+        made.queue.take_each(expired)
+    assert (made.queue.depth, made.held) == (0, 0)
+    assert [len(lane.given_back) for lane in made.lanes] == [0]
+
+
 def test_taking_from_the_middle_costs_no_memory() -> None:
     queue = filled(1000).queue
     for one in list(queue.ready(1000))[1:]:
