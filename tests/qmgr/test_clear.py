@@ -204,3 +204,14 @@ def test_a_unit_of_work_that_gets_one_meanwhile_has_it_and_the_rest_goes(world: 
     units[0].backout()
     world.crash()
     assert bodies(world.qm, "Q") == [b"64"]
+
+
+@pytest.mark.interpreted
+def test_a_queue_that_is_found_damaged_meanwhile_is_left_as_it_is(world: World) -> None:
+    world.qm.put_many("A", [b"old"] * 500)
+    meanwhile(world, lambda: world.qm._engine.state.queues["A"].damage("a segment is gone"))
+    with pytest.raises(qmgr.Damaged, match="a segment is gone"):
+        world.qm.clear_queue("A")
+    assert world.qm.queue("A").damaged == "a segment is gone"
+    with pytest.raises(qmgr.Damaged, match="a segment is gone"):
+        world.qm.clear_queue("A")
