@@ -27,14 +27,11 @@ class Doubt(enum.Enum):
     UNREADABLE = "unreadable"
 
 
-def doubtful(
-    disk: Disk, directory: str, state: ControlState, at: int, epoch: int, *, alone: bool, spares: bool
-) -> dict[int, Doubt]:
+def doubtful(disk: Disk, directory: str, state: ControlState, at: int, epoch: int, *, alone: bool) -> dict[int, Doubt]:
     """The files, by number, that may have the log from the LSN `at` on, where reading has ended. Raises OSError.
 
     `epoch`: of the records before it. `alone`: the state is that of the only whole copy of the control file; that it is
-    an older one is also known where there are records that it can't know of, be they beyond a gap. `spares`: spare
-    pages are written.
+    an older one is also known where there are records that it can't know of, be they beyond a gap.
 
     Before there is a record in a part of the log, the control file has said which file has that part. So of a crash
     alone no file has any that the control file does not know of.
@@ -47,10 +44,9 @@ def doubtful(
     if state.log_type is LogType.LINEAR:
         numbers &= {linear_number(border.sequence)}
     if at % state.extent_bytes:
-        lost = spares and state.clean_end != at
-        return {
-            n: Doubt.UNREADABLE for n in numbers if lost and border.has_lost_front(f"{directory}/{extent.file_name(n)}")
-        }
+        if state.clean_end == at:
+            return {}
+        return {n: Doubt.UNREADABLE for n in numbers if border.has_lost_front(f"{directory}/{extent.file_name(n)}")}
     border.alone |= any(border.knows_of_more(f"{directory}/{extent.file_name(n)}", n, table.get(n, 0)) for n in table)
     found = {n: border.doubt(f"{directory}/{extent.file_name(n)}", n, table.get(n)) for n in sorted(numbers)}
     return {number: doubt for number, doubt in found.items() if doubt is not None}

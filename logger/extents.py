@@ -179,13 +179,13 @@ class Extents(ABC):
             time=0,
         )
 
-    def check_end(self, state: control.ControlState, at: int, epoch: int, *, alone: bool, spares: bool) -> None:
+    def check_end(self, state: control.ControlState, at: int, epoch: int, *, alone: bool) -> None:
         """Called when reading has ended at the LSN `at`, with records of `epoch`: is that the end of the log?
 
-        `alone`: the state is that of the only whole copy of the control file. `spares`: spare pages are written. Raises
-        LogDamaged where a file may have more of the log.
+        `alone`: the state is that of the only whole copy of the control file. Raises LogDamaged where a file may have
+        more of the log.
         """
-        for number in doubtful(self._disk, self.directory, state, at, epoch, alone=alone, spares=spares):
+        for number in doubtful(self._disk, self.directory, state, at, epoch, alone=alone):
             path, begins = self.path_of(number), lsn.text(at)
             raise LogDamaged(
                 f"one copy of the log control file is not whole, and log extent {path} is missing, cut, an older copy "

@@ -17,7 +17,7 @@ from logger import claims, frame
 from logger.at_rest import control_path, extents_of, history_of, reader_of
 from logger.buffer import LogBuffer
 from logger.clock import Clock
-from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
+from logger.config import LogConfig, LogSync, LogType
 from logger.control import ControlFile, ControlState
 from logger.disk import NO_SPACE, PAGE, Buffer, Disk
 from logger.errors import LogClosed, LogFailed, NotAsConfigured
@@ -119,10 +119,7 @@ class Log(Writer):
             yield from records
         finally:
             if reader.stopped:
-                spares = self._config.write_integrity is not WriteIntegrity.SINGLE
-                self._extents.check_end(
-                    self._state, reader.stopped, reader.epoch, alone=self._control.alone, spares=spares
-                )
+                self._extents.check_end(self._state, reader.stopped, reader.epoch, alone=self._control.alone)
 
     def live_reader(self, history: History | None = None) -> LogReader:
         """A reader of what is durable by now (`until`), while others go on to write.

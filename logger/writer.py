@@ -390,7 +390,8 @@ class Writer(GroupCommit):
     def _keep_partial(self, tail: int, partial: bytes) -> None:
         """Put the page that the log ended in into a spare page: it may be whole only at home, where it is rewritten.
 
-        Then wipe the other spare page if it speaks of this or a later page: a write that was lost left it behind.
+        Then wipe the other spare page if it speaks of this or a later page: a write that was lost left it behind. Where
+        none is kept, one that is torn goes first, and each by itself: a reader takes two that are torn for damage.
         """
         sequence, page = tail // self._config.extent_bytes, lsn.page_of(tail)
         if not self._extents.holds(sequence):
@@ -406,10 +407,11 @@ class Writer(GroupCommit):
                 output = self._plan(self.buffer.take(partial=True))
             self._perform(output, sync=True)
         zeros = self._disk.buffer(PAGE)
-        for n, spare in enumerate(spares):
-            if spare is not None and spare.page >= page and n != kept:
-                held.file.write(PAGE * (1 + n), zeros)
-        held.file.sync()
+        torn = [n for n, spare in enumerate(spares) if spare is None and any(images[n]) and kept < 0]
+        late = [n for n, spare in enumerate(spares) if spare is not None and spare.page >= page and n != kept]
+        for n in torn + late:
+            held.file.write(PAGE * (1 + n), zeros)
+            held.file.sync()
 
     # ---- failing
 

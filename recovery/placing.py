@@ -8,7 +8,7 @@ from collections.abc import Callable
 from logger import lsn
 from logger.at_rest import active_path
 from logger.border import Doubt, doubtful
-from logger.config import LogConfig, LogType, WriteIntegrity
+from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.crc import crc32
 from logger.disk import Disk
@@ -45,7 +45,6 @@ class Placed:
         self.log_id = log_id
         self.extent_bytes = extent_bytes
         self.circular = config.log_type is LogType.CIRCULAR
-        self._spares = config.write_integrity is not WriteIntegrity.SINGLE
         self.active = active_path(config.path)
         expected = dict(state.extents) if state is not None else {}
         mine = {seen.number: seen for seen in files if seen.of(log_id, extent_bytes)}
@@ -172,7 +171,7 @@ class Placed:
 
         That sequence, where there is such a one. `epoch`, `alone`: see `doubtful`.
         """
-        found = doubtful(self._disk, self.active, state, at, epoch, alone=alone, spares=self._spares)
+        found = doubtful(self._disk, self.active, state, at, epoch, alone=alone)
         for number, doubt in found.items():
             self._note(ROW_OF[doubt], self.path_of(number), f"it may have the log from {lsn.text(at)}")
         return {at // self.extent_bytes} if found else set()

@@ -324,6 +324,47 @@ def test_row_07_a_spare_page_that_outlived_the_pages_before_it_hides_nothing_lat
     assert restarted(found[0], write_integrity=integrity) == bodies
 
 
+@pytest.mark.parametrize("torn", [False, True], ids=["both whole", "one torn"])
+def test_power_that_is_lost_in_a_start_with_single_writes_leaves_a_log_that_starts(torn: bool) -> None:
+    """Both spare pages are wiped, and a restart that finds both torn takes the log for damaged."""
+    disk, log = made()
+    bodies = [b"%d" % n * 100 for n in range(3)]
+    for body in bodies:
+        log.force(append(log, body))
+    left = disk.crash(LOSE_ALL)
+    if torn:
+        path = "/log/active/S0000000.LOG"
+        left.poke(path, left.peek(path)[: 2 * PAGE] + b"torn" + left.peek(path)[2 * PAGE + 4 :])
+    moment, crashed = 0, True
+    while crashed:
+        moment, crashed = moment + 1, False
+        for seed in range(20):
+            starting = left.snapshot(LOSE_ALL)
+            starting.crash_after(moment)
+            with contextlib.suppress(SimCrash):
+                begun(starting, write_integrity=WriteIntegrity.SINGLE)
+                break
+            crashed = True
+            found = restarted(starting, Loss(sectors="each", seed=seed, atomic=True))
+            assert found == bodies[: len(found)]
+            assert len(found) >= len(bodies) - torn
+    assert moment > 10
+
+
+@pytest.mark.parametrize("integrity", WriteIntegrity)
+def test_a_last_page_that_was_lost_with_the_front_is_damage_however_the_log_is_written_now(
+    integrity: WriteIntegrity,
+) -> None:
+    disk, log = made()
+    log.force(append(log, b"there"))
+    path = "/log/active/S0000000.LOG"
+    log.force(append(log, bytes(PAGE)))
+    left = disk.crash(LOSE_ALL)
+    left.poke(path, bytes(DATA) + left.peek(path)[DATA:])
+    with pytest.raises(LogDamaged, match="was cut or is damaged at its beginning"):
+        begun(left, write_integrity=integrity)
+
+
 @pytest.mark.parametrize("integrity", [WriteIntegrity.SINGLE, WriteIntegrity.TRIPLE])
 @pytest.mark.parametrize("loss", [KEEP_ALL, LOSE_ALL], ids=["kept", "lost"])
 def test_row_07_what_lies_just_behind_the_end_is_a_whole_record_of_an_earlier_lap(

@@ -145,13 +145,12 @@ class FullLife:
         path = f"{DATA}/qmgrs/{mangle(NAME)}/qm.ini"
         lines = [line.strip() for line in self.disk.peek(path).decode().splitlines()]
         log = [line for line in lines if line.startswith(("LogPath=", "LogType=", "LogFilePages="))]
-        integrity = "SingleWrite" if self.atomic else "TripleWrite"
         changed: dict[str, object] = {
             "LogPrimaryFiles": 2 if self.heavy else rng.randint(2, 4),
             "LogSecondaryFiles": 1 if self.heavy else rng.randint(1, 3),
             "LogBufferPages": rng.choice((18, 18, 40, 200)),
             "LogManagement": self.management,
-            "LogWriteIntegrity": rng.choice((integrity, "SingleWrite")) if self.atomic else integrity,
+            "LogWriteIntegrity": rng.choice(("TripleWrite", "SingleWrite")) if self.atomic else "TripleWrite",
         }
         tuning: dict[str, object] = {
             "CheckPointLogRecdMax": rng.choice((3, 20, 40, 50000)),
