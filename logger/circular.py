@@ -1,8 +1,7 @@
 """The ring of a circular log: the next extent is the oldest inactive one; secondaries come and go."""
 
 from logger import control, extent
-from logger.disk import PAGE
-from logger.extent import Extent, decode_header
+from logger.extent import Extent
 from logger.extents import Extents
 from logger.progress import GiveWay, no_pause
 
@@ -28,6 +27,7 @@ class Ring(Extents):
 
     def make(self, pause: GiveWay = no_pause) -> Extent:
         number = next(n for n in range(len(self._extents) + 1) if n not in self._extents)
+        self._check_free(number)
         return extent.create(self._disk, self.directory, self._header(number, 0, 0), direct=self._direct, pause=pause)
 
     def take(self, sequence: int, floor: int, epoch: int, time: int) -> Extent:
@@ -52,18 +52,9 @@ class Ring(Extents):
 
     def sweep(self) -> None:
         swept = False
-        for name in self._disk.list(self.directory):
-            number = extent.number_of(name)
-            if number is None or number in self._extents:
-                continue
-            path = f"{self.directory}/{name}"
-            file = self._disk.open_read(path)
-            try:
-                header = decode_header(file.read(0, PAGE))
-            finally:
-                file.close()
-            if header is None or (header.log_id == self._log_id and header.sequence == 0):
-                self._disk.unlink(path)
+        for number in self._numbers_on_disk():
+            if number not in self._extents and self._holds_nothing(number):
+                self._disk.unlink(self.path_of(number))
                 swept = True
         if swept:
             self._disk.sync_dir(self.directory)

@@ -27,6 +27,7 @@ def claim(disk: Disk, directory: str, log_id: bytes, whose: str) -> None:
     mine = mark_name(log_id)
     found = owners(disk, directory)
     if found == {log_id}:
+        disk.sync_dir(directory)  # who made the mark may have been killed before it was durable
         return
     if not found:
         _refuse_strangers(disk, directory, log_id)
@@ -87,7 +88,9 @@ def _refuse_strangers(disk: Disk, directory: str, log_id: bytes) -> None:
 def note_used(disk: Disk, log_directory: str, archive: str) -> None:
     """Note durably that the log archives to this directory. Raises OSError."""
     used = used_archives(disk, log_directory)
-    if archive not in used:
+    if archive in used:
+        disk.sync_dir(log_directory)  # as in `claim`
+    else:
         text = "".join(f"{path}\n" for path in [*used, archive])
         replace_file(disk, f"{log_directory}/{USED}", text.encode())
 

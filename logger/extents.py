@@ -160,6 +160,37 @@ class Extents(ABC):
         fits = header.sequence == 0 or self._fits(number, header.sequence)
         return header if ours and fits and header.number == number else None
 
+    def _holds_nothing(self, number: int) -> bool:
+        """Is that a file which a crash left before it had any part of the log?
+
+        One of another log is not, nor a part of this one that was cut, or is not where it belongs: there may be no
+        other copy of it.
+        """
+        header = self._header_at(self.path_of(number))
+        if header is None:
+            return self._look(number) is None
+        return header.log_id == self._log_id and not header.sequence
+
+    def _check_free(self, number: int) -> None:
+        """Raise LogDamaged where a file of this number is another log's, which may have no other copy of it."""
+        path = self.path_of(number)
+        if not self._disk.exists(path):
+            return
+        header = self._header_at(path)
+        if header is not None and header.log_id != self._log_id:
+            raise LogDamaged(
+                f"log extent {path} is one of log {header.log_id.hex()} and in the way of the next one of this log; "
+                f"move it to where it belongs",
+                path=path,
+            )
+
+    def _header_at(self, path: str) -> ExtentHeader | None:
+        file = self._disk.open_read(path)
+        try:
+            return decode_header(file.read(0, PAGE))
+        finally:
+            file.close()
+
     def _told(self, file: File, number: int) -> tuple[int, int]:
         """(sequence, epoch) that an extent file has by its records; (0, 0) where they do not belong there."""
         told = latest_part(file, self._extent_bytes, crc32(self._log_id))

@@ -119,6 +119,7 @@ class Line(Extents):
                 f"{NUMBERS - 1} and then from 0 again; archive or remove the old ones",
                 path=self.path_of(number),
             )
+        self._check_free(number)
         for name in self.reusable():
             file = self._disk.open(f"{self.directory}/{name}", direct=self._direct)
             if file.size() == extent.DATA + self._extent_bytes:
@@ -244,13 +245,11 @@ class Line(Extents):
         return done
 
     def sweep(self) -> None:
-        """Delete the files of numbers to come that hold no part of the log; any other may still be wanted."""
+        """Delete the files of numbers to come that hold nothing; any other may still be wanted."""
         swept = False
         for number in self._numbers_on_disk():
-            if number not in self._extents and self._ahead(number) < NUMBERS // 2:
-                header = self._look(number)
-                if header is None or not header.sequence:
-                    self._disk.unlink(self.path_of(number))
-                    swept = True
+            if number not in self._extents and self._ahead(number) < NUMBERS // 2 and self._holds_nothing(number):
+                self._disk.unlink(self.path_of(number))
+                swept = True
         if swept:
             self._disk.sync_dir(self.directory)

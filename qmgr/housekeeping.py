@@ -42,8 +42,8 @@ A_SWEEP = 100  # messages whose time is over that are removed before others go o
 
 def _hindrance(exc: OSError | LogDamaged) -> str:
     """Why a full log gets no more room, and what to do: how a sentence goes on."""
-    way = f"{way_out(exc)} and try again, or" if isinstance(exc, OSError) else ""
-    return f" and can get no more room ({exc}): {way} commit or back out the units of work that are open"
+    way = f" {way_out(exc)} and try again, or" if isinstance(exc, OSError) else ""
+    return f" and can get no more room ({exc}):{way} commit or back out the units of work that are open"
 
 
 def for_rewrites(total: int) -> int:

@@ -142,7 +142,11 @@ class Retention:
             with self._history.showing:  # it reads, compares, and writes what others may write meanwhile
                 self._remember_undone(self._disk, self._log.config)
         if self._unseen:
-            raise ArchiveFailed(f"the archive {self._log.config.archive_directory} can't be looked at; mend that first")
+            self._log.check_archive()  # where it is away, that says what to do
+            archive = self._log.config.archive_directory
+            raise ArchiveFailed(
+                f"nothing was done: what the archive {archive} has could not be looked at; the error log says why"
+            )
 
     def _name_old_archives(self, disk: Disk, config: LogConfig) -> None:
         """Say which directories were the archive before and still have extents of this log, which nobody reads."""

@@ -17,7 +17,7 @@ from logger.at_rest import control_path
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from logger.disk import PAGE
 from logger.errors import LogClosed, LogDamaged, LogError, LogFailed
-from logger.extent import DATA, decode_header
+from logger.extent import DATA, ExtentHeader, decode_header
 from logger.frame import FILL, HEADER
 from logger.log import Log
 from logger.reader import LogReader
@@ -1114,3 +1114,30 @@ class Slow(SimClock):
             self.go_on.set()
         threading.Event().wait(0.001)
         return super().wait(event, seconds)
+
+
+@pytest.mark.parametrize("log_type", LogType)
+@pytest.mark.parametrize("number", [2, 5])
+def test_what_another_log_has_in_an_extent_is_never_deleted(log_type: LogType, number: int) -> None:
+    """Somebody moved it here by mistake: it may be the only copy. A cut one of this log is left alone as well."""
+    disk, log = made(log_type=log_type)
+    log.force(append(log, b"there"))
+    other = log.state.log_id[::-1]
+    path = f"/log/active/S{number:07}.LOG"
+    theirs = ExtentHeader(number=number, log_id=other, sequence=9, extent_bytes=EXTENT, epoch=1, time=0)
+    cut = ExtentHeader(number=9, log_id=ID, sequence=12, extent_bytes=EXTENT, epoch=1, time=0)
+    left = disk.crash(LOSE_ALL)
+    for name, header in ((path, theirs), ("/log/active/S0000009.LOG", cut)):
+        with_header = left.peek("/log/active/S0000001.LOG")[: 9 * PAGE]
+        left.poke(name, header.encode() + with_header[len(header.encode()) :])
+    before = {name: left.peek(name) for name in left.files("/log/active/")}
+    bodies, log = begun(left, log_type=log_type)
+    assert bodies == [b"there"]
+    assert left.peek(path) == before[path]
+    assert left.peek("/log/active/S0000009.LOG") == before["/log/active/S0000009.LOG"]
+    if number == 2:  # that is the secondary
+        with pytest.raises(LogDamaged, match=f"S0000002.LOG is one of log {other.hex()} and in the way"):
+            log.grow()
+        assert left.peek(path) == before[path]
+        left.unlink(path)
+        assert log.grow()
