@@ -335,6 +335,8 @@ class Running(ABC):
 
     def _tick(self) -> None:
         """About once a second; it must not fail."""
+        if self._log.failure is not None and self._engine.refusal is None:
+            self._fail(self._log.failure)  # whose call it failed in was interrupted, and heard of that only
         if self._unheard:
             self._spread_word()
         if self._publisher is not None and self._is_ours():

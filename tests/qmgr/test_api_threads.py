@@ -282,6 +282,30 @@ def test_housekeeping_that_fails_with_the_log_stops_the_queue_manager(
 
 
 @pytest.mark.interpreted
+def test_who_waits_hears_of_a_log_that_failed_in_a_call_that_was_interrupted(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That call raises the interrupt alone."""
+    qm = real()
+    qm.define_queue("A")
+    qm.define_queue("B")
+    waits = Call(lambda: qm.get("B", wait=None))
+    told = threading.Event()
+    qm.on_failure = told.set
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(qm._log, "_plan", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        qm.put("A", bytes(20_000))
+    with pytest.raises(qmgr.Unavailable):
+        waits.outcome()
+    assert told.wait(60)
+    assert not qm.healthy
+
+
+@pytest.mark.interpreted
 def test_a_checkpoint_is_taken_where_no_extent_can_be_made_ahead(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def in_the_way(has_room: Callable[[], bool]) -> int:
         raise LogDamaged("log extent S0000007.LOG is in the way of the next one")
