@@ -681,9 +681,11 @@ def way_out(exc: OSError) -> str:
 
 
 def way_on(exc: OSError) -> str:
-    """The end of a sentence about an error after which nothing is lost; nothing where what to do is not known."""
-    known = exc.errno in (*NO_MEANS, errno.EIO, errno.EROFS)
-    return f"; nothing is lost by that: {way_out(exc)} and try again" if known else ""
+    """The end of a sentence about an error, where it is known what to do. A bad disk may have lost something."""
+    if exc.errno not in (*NO_MEANS, errno.EIO, errno.EROFS):
+        return ""
+    comfort = "" if exc.errno == errno.EIO else "nothing is lost by that: "
+    return f"; {comfort}{way_out(exc)} and try again"
 
 
 def drop_dir(disk: Disk, path: str) -> None:

@@ -6,6 +6,7 @@ sockets (rounds.py), but with TLS each socket has a thread of its own.
 """
 
 import contextlib
+import errno
 import ssl
 import threading
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from logger.disk import PosixDisk, way_out
+from logger.disk import NO_DESCRIPTORS, PosixDisk, way_out
 from qmgr import sasl, sockets, values, wire
 from qmgr.daemon.beats import Beats
 from qmgr.daemon.calls import Calls
@@ -35,6 +36,7 @@ from qmgr.verbs import LONGEST_WAIT
 from qmgr.wire import ProtocolError
 
 LAST_ANSWERS = 2_000_000_000  # nanoseconds that calls which are under way have at the end
+SHORT = (*NO_DESCRIPTORS, errno.ENOMEM)  # errors of the system that somebody can do something about
 A_MOMENT_S = 0.1  # between two tries to take clients where descriptors have run out
 
 
@@ -104,7 +106,7 @@ class LocalListener:
                     sockets.close(sock)
                 if self._closed:
                     return
-                way = f": {way_out(exc)} and connect again" if isinstance(exc, OSError) else ""
+                way = f": {way_out(exc)} and connect again" if isinstance(exc, OSError) and exc.errno in SHORT else ""
                 hardship.met(f"a connection can't be taken ({exc}){way}")
                 self._service.clock.wait(threading.Event(), A_MOMENT_S)  # some will come back
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logger import disk as disks
-from logger.disk import PAGE, PosixDisk, read_whole, way_out
+from logger.disk import PAGE, PosixDisk, read_whole, way_on, way_out
 from logger.errors import LogInUse
 from tests.qmgr.world import Call
 from tests.sim.disk import SimDisk
@@ -363,3 +363,17 @@ def test_a_lock_is_not_refused_before_its_owner_has_said_who_it_is(tmp_path: Pat
         with pytest.raises(LogInUse) as caught:
             asked.outcome()
     assert caught.value.holder == "pid 1"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (errno.EMFILE, "; nothing is lost by that: file descriptors have run out: "),
+        (errno.EIO, "; mend the disk and try again"),
+        (errno.EINVAL, ""),
+    ],
+)
+def test_only_where_it_is_known_nothing_is_said_to_be_lost(error: int, text: str) -> None:
+    said = way_on(OSError(error, "x"))
+    assert said.startswith(text)
+    assert bool(said) is bool(text)
