@@ -1,6 +1,7 @@
 """Things with a time: the steady clock that expiry counts by, and callers that wait for a message."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from logger.clock import Clock
@@ -32,17 +33,20 @@ class Waiter(Protocol):
     def is_set(self) -> bool: ...
 
 
+Fits = Callable[[bytes], bool]  # is the message with this head one that a waiter takes?
+
+
 class Waiters:
     """Callers that wait at a queue, first come first served. The queue manager's lock guards it."""
 
     __slots__ = ("line",)
 
     def __init__(self) -> None:
-        self.line: deque[tuple[Waiter, bool]] = deque()
+        self.line: deque[tuple[Waiter, Fits | None]] = deque()
 
-    def stand(self, waiter: Waiter, *, selective: bool = False) -> None:
-        """Stand in line; the waiter is set when there may be something. `selective`: only for certain messages."""
-        self.line.append((waiter, selective))
+    def stand(self, waiter: Waiter, fits: Fits | None = None) -> None:
+        """Stand in line; the waiter is set when there may be something. `fits`: only for certain messages."""
+        self.line.append((waiter, fits))
 
     def leave(self, event: Waiter) -> None:
         line = self.line
@@ -51,16 +55,19 @@ class Waiters:
                 line.remove(place)
                 return
 
-    def wake_one(self) -> None:
-        """A message has come: wake the first in line who takes any message, and all who wait for certain ones."""
-        left: deque[tuple[Waiter, bool]] = deque()
+    def wake_one(self, head: bytes = b"") -> None:
+        """A message has come: wake the first in line who takes any message, and all who wait for ones like it.
+
+        b"": it may be any message. To wake a crowd that waits for other ones costs more than to ask for each.
+        """
+        left: deque[tuple[Waiter, Fits | None]] = deque()
         woken = False
-        for event, selective in self.line:
-            if selective or not woken:
-                event.set()
-                woken = woken or not selective
+        for event, fits in self.line:
+            if woken if fits is None else head and not fits(head):
+                left.append((event, fits))
             else:
-                left.append((event, selective))
+                event.set()
+                woken = woken or fits is None
         self.line = left
 
     def wake_all(self) -> None:

@@ -222,7 +222,7 @@ class Engine(Holding):
                             self.check_not_ending()
                             event = threading.Event()
                             waits = True
-                            self._stand(queue, event, unit, selective=wanted.selective)
+                            self._stand(queue, event, unit, wanted)
                             self._check_again()
                     if found is not None:
                         if found.force > self.log.safe:
@@ -251,9 +251,9 @@ class Engine(Holding):
                 self._step_out(queue, event, unit)
             raise
 
-    def _stand(self, queue: Queue, waiter: Waiter, unit: Uow | None, *, selective: bool) -> None:
+    def _stand(self, queue: Queue, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> None:
         """Put the waiter in line. It is set, too, when the unit of work that it waits in is over. The lock is held."""
-        queue.waiters.stand(waiter, selective=selective)
+        queue.waiters.stand(waiter, wanted.fits if wanted.selective else None)
         if unit is not None:
             unit.waiting += (waiter,)
 
@@ -342,16 +342,16 @@ class Engine(Holding):
                 break
         return held, force
 
-    def stand(self, name: Any, waiter: Waiter, unit: Uow | None, *, selective: bool) -> str:
-        """Put the waiter in line: it is set when there may be a message, or the unit of work is over. Returns the
-        queue's name, for `leave`.
+    def stand(self, name: Any, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> str:
+        """Put the waiter in line: it is set when there may be a message that is wanted, or the unit of work is over.
+        Returns the queue's name, for `leave`.
 
         For callers that do not wait inside `get`. Raises Unavailable (2161) when the queue manager is ending.
         """
         queue = self._known(name)
         with self.lock:
             self.check_not_ending()
-            self._stand(queue, waiter, unit, selective=selective)
+            self._stand(queue, waiter, unit, wanted)
         return queue.name
 
     def leave(self, name: str, waiter: Waiter, unit: Uow | None = None, *, looked: bool = False) -> None:

@@ -167,7 +167,7 @@ class Queue(Finding):
         if self._gathered is not None:
             self._can_be_got(entry)
         if self.waiters.line:
-            self.waiters.wake_one()
+            self.waiters.wake_one(entry.head)
 
     def add_run(self, alike: Alike, sequence: int, lsn: int) -> None:
         """The same for messages in places that follow."""
@@ -256,7 +256,7 @@ class Queue(Finding):
             self.backed_out[entry.persistent].note(entry.sequence, entry.backouts)
             self.changed = True
         if self.waiters.line:
-            self.waiters.wake_one()
+            self.waiters.wake_one(entry.head)
 
     def take(self, entry: Entry) -> None:
         """A ready message is got outside a unit of work, or its time is over."""

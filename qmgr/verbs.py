@@ -21,7 +21,7 @@ from qmgr.errors import (
     UnitOfWorkEnded,
     UnknownQueue,
 )
-from qmgr.ids import CORRELATION_ID, GROUP_ID, MESSAGE_ID
+from qmgr.ids import CORRELATION_ID, GROUP_ID, MESSAGE_ID, id_of
 from qmgr.message import NO_ID, NO_PROPERTIES, Descriptor
 from qmgr.objects import check_flag, check_name
 from qmgr.queue import Queue
@@ -164,6 +164,14 @@ class Wanted:
     def _is_selective(self) -> bool:
         no_id = self.message_id is None and self.correlation_id is None and self.group_id is None
         return self.logical_order or not no_id
+
+    def fits(self, head: bytes) -> bool:
+        """May the message with this head be one of them? In logical order others may have to come before it."""
+        return self.logical_order or not (
+            (self.message_id is not None and self.message_id != id_of(head, MESSAGE_ID))
+            or (self.correlation_id is not None and self.correlation_id != id_of(head, CORRELATION_ID))
+            or (self.group_id is not None and self.group_id != id_of(head, GROUP_ID))
+        )
 
     @property
     def which(self) -> int:

@@ -134,18 +134,18 @@ class Inside:
         if found or seconds == 0.0:
             return found
         deadline = None if seconds is None else self._loop.time() + seconds
-        selective = wanted(options).selective
+        which = wanted(options)
         while not found and (deadline is None or self._loop.time() < deadline):
             try:
                 with waiting_at(queue):
                     async with asyncio.timeout_at(deadline):
-                        found = await self._in_line(unit, queue, call, selective)
+                        found = await self._in_line(unit, queue, call, which)
             except TimeoutError:
                 break
         return found or await to_the_end(self.run(call))
 
     async def _in_line(
-        self, unit: InsideUnit | None, queue: str, call: Callable[[], list[Message]], selective: bool
+        self, unit: InsideUnit | None, queue: str, call: Callable[[], list[Message]], which: Wanted
     ) -> list[Message]:
         """Stand in line at the queue until there may be something, unless there is something by now."""
         come = asyncio.Event()
@@ -156,7 +156,7 @@ class Inside:
 
         watch = Watch(wake)
         its = unit._unit if unit is not None else None
-        queue = self._engine.stand(queue, watch, its, selective=selective)
+        queue = self._engine.stand(queue, watch, its, which)
         try:
             found = await to_the_end(self.run(call))
             if not found:

@@ -20,7 +20,7 @@ from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
 from qmgr.session import ADMIN, ServiceFace
 from qmgr.sockets import Gone, Socket
-from qmgr.verbs import GetOptions, PutOptions, check_wait, waiting_at, wanted
+from qmgr.verbs import GetOptions, PutOptions, Wanted, check_wait, waiting_at, wanted
 from qmgr.wire import OK, Begun, ProtocolError, Request
 from recovery.records import Xid
 from recovery.uows import ACTIVE, COMMITTED, PREPARED
@@ -340,7 +340,7 @@ class Calls:
 
         message = get()
         if message is None:
-            message = self._wait(get, name, wait, unit, selective=wanted(options).selective)
+            message = self._wait(get, name, wait, unit, wanted(options))
             if message is None:
                 raise NoMessageAvailable(f"queue {name!r} has no message for this get", name=name)
         return wire.got_reply(message, self._begun, name)
@@ -358,7 +358,7 @@ class Calls:
 
         messages = get()
         if not messages and wait:
-            messages = self._wait(get, name, wait, unit, selective=wanted(options).selective) or []
+            messages = self._wait(get, name, wait, unit, wanted(options)) or []
         return wire.pages(messages, self._begun)
 
     def _check_turn(self, verb: str, name: str) -> None:
@@ -380,7 +380,7 @@ class Calls:
             raise TakesWaiting
         return None
 
-    def _wait(self, get: Callable[[], Any], name: str, wait: float, unit: UnitOfWork | None, *, selective: bool) -> Any:
+    def _wait(self, get: Callable[[], Any], name: str, wait: float, unit: UnitOfWork | None, which: Wanted) -> Any:
         """Get again when there may be a message, until there is one or the time is over; then None.
 
         The socket is watched meanwhile: a message is not taken for a client that is gone. Raises GaveUp.
@@ -394,7 +394,7 @@ class Calls:
             watch = self._watch
             while not (watch.gone or self._client.closed or self._session.quiescing):
                 waiter = _Waiter(word)
-                queue = engine.stand(name, waiter, its, selective=selective)
+                queue = engine.stand(name, waiter, its, which)
                 looked = False  # since it was woken
                 try:
                     found = get()

@@ -115,6 +115,35 @@ def test_put_many_wakes_as_many_as_it_brings(face: Face) -> None:
     assert sorted(call.outcome() for call in waiters.calls) == [b"0", b"1", b"2", b"3"]
 
 
+IDS: list[dict[str, Any]] = [
+    {"message_id": b"m"},
+    {"correlation_id": b"c"},
+    {"group_id": b"g"},
+    {"message_id": b"m2", "correlation_id": b"c2"},
+]
+
+
+@pytest.mark.parametrize("how", ["put", "put_many", "commit"])
+def test_each_message_wakes_who_waits_for_it(face: Face, how: str) -> None:
+    """And nobody else for good: those who wait for others are still there when theirs comes."""
+    qm, queue = face.qm, face.queue()
+    waiters = Waiters(face, queue)
+    for ids in IDS:
+        waiters.add(lambda ids=ids: qm.get(queue, wait=None, **ids).body)
+    for n in reversed(range(len(IDS))):
+        body, ids = b"%d" % n, IDS[n]
+        if how == "put":
+            qm.put(queue, body, **ids)
+        elif how == "put_many":
+            qm.put_many(queue, [body], **ids)
+        else:
+            with qm.begin() as unit:
+                unit.put(queue, body, **ids)
+                unit.put(queue, b"for nobody")
+        assert waiters.calls[n].outcome() == body
+        assert sum(call.is_alive() for call in waiters.calls) == n
+
+
 def test_waiters_in_units_of_work(face: Face) -> None:
     qm, source, target = face.qm, face.queue(), face.queue()
 

@@ -11,6 +11,7 @@ import pytest
 import qmgr
 from qmgr import Reason
 from qmgr.due import Waiters
+from qmgr.verbs import ANY
 from tests.qmgr.world import Call, World, reason_of
 
 Real = Callable[..., qmgr.QueueManager]
@@ -384,7 +385,7 @@ def test_a_wait_in_a_unit_that_is_rolled_back_for_the_log(qm: qmgr.QueueManager)
 
 def test_a_unit_keeps_nothing_of_a_wait_at_a_queue_that_was_deleted(qm: qmgr.QueueManager) -> None:
     unit, event = qm.begin(), threading.Event()
-    name = qm._engine.stand("A", event, unit._unit, selective=False)
+    name = qm._engine.stand("A", event, unit._unit, ANY)
     assert unit._unit.waiting == (event,)
     qm.delete_queue("A")
     qm._engine.leave(name, event, unit._unit)

@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,9 +39,9 @@ def test_row_68_it_goes_on_by_what_the_wall_clock_has_gone_on_since() -> None:
     assert 9_000_000 <= SteadyClock(clock, 8_000_000, 1_000_000).now_us() < 9_000_100  # and here set right: never ahead
 
 
-def joined(line: Waiters, *, selective: bool = False) -> threading.Event:
+def joined(line: Waiters, only: bytes = b"") -> threading.Event:
     event = threading.Event()
-    line.stand(event, selective=selective)
+    line.stand(event, (lambda head: head == only) if only else None)
     return event
 
 
@@ -55,11 +56,24 @@ def test_first_come_first_woken() -> None:
     line.wake_one()
 
 
-def test_those_who_look_for_certain_messages_are_always_woken() -> None:
+@pytest.mark.parametrize(
+    ("head", "woken"),
+    [
+        (b"1", [True, True, False, False, True]),
+        (b"2", [False, True, False, True, False]),
+        (b"3", [False, True, False, False, False]),
+        (b"", [True, True, False, True, True]),
+    ],
+)
+def test_those_who_look_for_certain_messages_are_woken_by_such_and_by_what_may_be_any(
+    head: bytes, woken: list[bool]
+) -> None:
     line = Waiters()
-    selective, plain, later, also = (joined(line, selective=s) for s in (True, False, False, True))
-    line.wake_one()
-    assert [event.is_set() for event in (selective, plain, later, also)] == [True, True, False, True]
+    events = [joined(line, only) for only in (b"1", b"", b"", b"2", b"1")]
+    line.wake_one(head)
+    assert [event.is_set() for event in events] == woken
+    line.wake_all()
+    assert all(event.is_set() for event in events)
 
 
 def test_leaving_and_waking_all() -> None:
@@ -89,8 +103,8 @@ class Stops(threading.Event):
 def test_a_queue_manager_may_stop_while_others_are_woken() -> None:
     line = Waiters()
     stops, other = Stops(line), threading.Event()
-    line.stand(stops, selective=True)
-    line.stand(other, selective=True)
+    line.stand(stops, bool)
+    line.stand(other, bool)
     last = joined(line)
     line.wake_one()
     assert stops.is_set() and other.is_set() and last.is_set()
