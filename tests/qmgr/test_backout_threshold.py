@@ -597,3 +597,32 @@ def test_what_was_backed_out_too_often_is_found_behind_messages_whose_time_is_ov
     unit.commit()
     assert bodies(qm, "A") == []
     assert bodies(qm, "B") == [b"poison" * 8000] * 2
+
+
+def test_a_prepared_unit_of_work_moves_nothing_before_it_is_refused(qm: qmgr.QueueManager) -> None:
+    poison(qm)
+    unit = qm.begin(qmgr.Xid(1, b"g", b"b"))
+    unit.put("B", b"mine")
+    unit.prepare()
+    with pytest.raises(qmgr.MQError) as caught:
+        unit.get("A", backout_requeue=True)
+    assert caught.value.reason == qmgr.Reason.UOW_NOT_AVAILABLE
+    assert (bodies(qm, "A"), qm.queue("B").depth) == ([b"poison"], 1)
+
+
+@pytest.mark.interpreted
+def test_a_move_of_its_own_is_seen_as_its_callers(qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    poison(qm)
+    seen: list[str] = []
+    unit = qm.begin()
+    unit._unit.owner = "somebody"
+    commit_later = qm._engine.commit_later
+
+    def watching(unit: Uow) -> int:
+        seen.append(unit.owner)
+        return commit_later(unit)
+
+    monkeypatch.setattr(qm._engine, "commit_later", watching)
+    with pytest.raises(NoMessageAvailable):
+        unit.get("A", backout_requeue=True)
+    assert seen == ["somebody"]
