@@ -64,12 +64,30 @@ class Failure(Exception):
         self.code = code
 
 
+class Once(argparse.Action):
+    """Keep the one value of an option; a second one is refused, else the first would be passed over unheard."""
+
+    said = False
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        if self.said and option:
+            parser.error(f"{option} takes one value, and is given more than once")
+        self.said = True
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that knows no abbreviations and leaves exit codes and message ids to its command."""
 
     bad_arguments = BAD_ARGUMENTS
     words: Sequence[str] = ()  # what is parsed
     elsewhere: Collection[str] = ()  # options that IBM MQ has and we have not
+
+    def __init__(self, **other: Any) -> None:
+        super().__init__(**other)
+        self.register("action", None, Once)  # of each argument that takes a value and names no action
 
     def error(self, message: str) -> NoReturn:
         amq = "AMQ7076E"

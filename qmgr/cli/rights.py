@@ -11,12 +11,16 @@ TYPES = {"qmgr": "qmgr", "q": "queue", "queue": "queue", "ql": "queue", "qa": "q
 RIGHTS = f"Rights: {', '.join(VERBS)}; alladm (admin, inquire), allmqi (all but admin), all."
 
 
-def options(parser: Parser) -> None:
+def options(parser: Parser, *, several: bool = False) -> None:
+    """`several`: -p may be given more than once, and is a list."""
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     parser.add_argument("-t", metavar="ObjectType", required=True, type=kind, help="qmgr or queue")
     parser.add_argument("-n", metavar="Profile", default="", help="name of queues, with ? * ** as wildcards")
     user = parser.add_mutually_exclusive_group(required=True)
-    user.add_argument("-p", metavar="User", help="the user")
+    if several:
+        user.add_argument("-p", metavar="User", action="append", help="the user; may be given several times")
+    else:
+        user.add_argument("-p", metavar="User", help="the user")
     user.add_argument("-g", metavar="Group", type=no_group, help=argparse.SUPPRESS)
     access.offline(parser)
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from qmgr.authority import WORDS, is_there
+from qmgr.authority import WORDS, changed, is_there, without
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
 from qmgr.cli.rights import RIGHTS, options, profile
@@ -11,7 +11,7 @@ UNKNOWN_OBJECT = 133
 
 
 def changes(parser: Parser) -> None:
-    options(parser)
+    options(parser, several=True)
     parser.add_argument("-remove", action="store_true", help="delete the entry of this user and profile")
     parser.add_argument("rights", metavar="+right|-right", nargs="*", help="what to give, and what to take away")
     for word in WORDS:  # else a word with a minus would be an option that nobody knows
@@ -28,15 +28,22 @@ def run(args: argparse.Namespace) -> int:
             text = f"{word!r} is not + or - with a right behind it. {RIGHTS}"
             raise Failure(BAD_ARGUMENTS, "AMQ7076E", text)
     add, remove = settled(rights)
+    users = list(dict.fromkeys(args.p))
     with access.running(name, args.data_path, offline=args.offline) as manager:
-        if args.remove:
-            manager.unauthorize(args.p, which)
-        else:
-            if add and not is_there(manager, which):
-                raise Failure(
-                    UNKNOWN_OBJECT, "AMQ7085E", f"there is no queue {which!r} to give rights on; define it first."
-                )
-            manager.authorize(args.p, which, add=add, remove=remove)
+        if add and not is_there(manager, which):
+            raise Failure(
+                UNKNOWN_OBJECT, "AMQ7085E", f"there is no queue {which!r} to give rights on; define it first."
+            )
+        then = manager.attributes.authorities
+        for user in users:  # what is refused for one of them is done for none
+            then = (
+                without(then, user, args.t, which) if args.remove else changed(then, user, args.t, which, add, remove)
+            )
+        for user in users:
+            if args.remove:
+                manager.unauthorize(user, which)
+            else:
+                manager.authorize(user, which, add=add, remove=remove)
     print("The setmqaut command completed successfully.")
     return 0
 
@@ -64,8 +71,9 @@ COMMAND = Command(
     purpose="Give users who connect over a network rights on queues and the queue manager, or take them away.",
     notes=f"{RIGHTS}\n\nOf the profiles that match a queue, the most specific one that names the user decides. "
     f"-all +put leaves put only: of two words that name a right the one counts that stands for fewer.\n\n"
-    f"qm setuser adds users.",
-    usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User (-remove | +right|-right ...)\n"
+    "With several -p each of these users has it; what is refused for one of them is done for none. "
+    "qm setuser adds users.",
+    usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User [-p User ...] (-remove | +right|-right ...)\n"
     "                [--offline] [--data-path dir]",
     example="setmqaut -m QM1 -t queue -n 'ORDERS.*' -p mia +put +browse",
     codes={NOT_AVAILABLE: access.NOT_THERE, **access.GOES, **WHERE_FULL, UNKNOWN_OBJECT: "there is no such queue"},

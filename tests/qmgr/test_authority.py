@@ -184,6 +184,25 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     ):
         assert run("setmqaut", *aimed, *said)[0] == 0
         assert run("dspmqaut", *aimed)[1].split(":")[1].split() == left.split()
+    several = *aimed, "-p", "tom", "-p", "ann", "-p", "tom"
+
+    def put_by() -> list[str]:
+        shown = {user: run("dspmqaut", *aimed[:-1], user)[1] for user in ("mia", "tom", "ann")}
+        return [user for user, text in shown.items() if text.split()[-1] == "put"]
+
+    assert run("setmqaut", *several, "+put")[0] == 0
+    assert put_by() == ["mia", "tom", "ann"]
+    assert run("setmqaut", *several, "-p", "a b", "-put")[0] == 36
+    assert put_by() == ["mia", "tom", "ann"]  # for none, where one is refused
+    assert run("setmqaut", *several, "-put")[0] == 0
+    assert put_by() == []
+    text = "AMQ7076E: user 'eve' has no rights of their own on 'ORDERS.*' (2046 MQRC_OPTIONS_ERROR)\n"
+    assert run("setmqaut", *several, "-p", "eve", "-remove") == (36, text)
+    assert run("setmqaut", *several, "-remove")[0] == 0
+    code, text = run("setmqaut", *aimed, "-remove")
+    assert (code, "user 'mia' has no rights of their own" in text) == (36, True)
+    text = "AMQ7076E: -p takes one value, and is given more than once; see dspmqaut --help.\n"
+    assert run("dspmqaut", *several) == (36, text)
     nowhere = "--offline", "-m", "QM1", "-t", "queue", "-n", "ORDER.EU", "-p", "mia"  # as written by mistake
     code, text = run("setmqaut", *nowhere, "+put")
     assert (code, text) == (133, "AMQ7085E: there is no queue 'ORDER.EU' to give rights on; define it first.\n")

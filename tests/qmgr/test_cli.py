@@ -163,6 +163,8 @@ def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
         ("dspmqver", 36, "AMQ7075E: IBM MQ's dspmqver is not provided here; use qm --version."),
         ("dltmqm -foo", 36, "AMQ7075E: unrecognized arguments: -foo;"),
         ("crtmqm -lp", 39, "AMQ7006E"),
+        ("crtmqm -lp 3 -lp 5 A", 39, "AMQ7076E: -lp takes one value, and is given more than once; see crtmqm --help."),
+        ("rcdmqimg -m A -m A -t all", 36, "AMQ7076E: -m takes one value, and is given more than once;"),
         ("crtmqm -lp 1 A", 115, "AMQ7076E"),
         ("crtmqm -ls 0 A", 115, "AMQ7076E"),
         ("crtmqm -lp 510 -ls 2 A", 115, "AMQ7076E"),
