@@ -17,6 +17,7 @@ from qmgr.errors import Mistake, NotAuthorized, Reason, UnknownQueue
 
 QUEUE, QMGR = "queue", "qmgr"
 VERBS = ("connect", "inquire", "put", "get", "browse", "admin")
+RIGHTS_ON = {QUEUE: VERBS[1:], QMGR: ("connect", "inquire", "admin")}  # nobody connects to a queue
 WORDS = {
     **{verb: (verb,) for verb in VERBS},
     "inq": ("inquire",),
@@ -24,6 +25,7 @@ WORDS = {
     "alladm": ("admin", "inquire"),
     "allmqi": ("connect", "inquire", "put", "get", "browse"),
     "all": VERBS,
+    "none": (),
 }
 USER = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 PROFILE = re.compile(r"[A-Za-z0-9._/%?*]{1,48}")
@@ -77,16 +79,24 @@ class Grant:
     rights: tuple[str, ...] = attrs.field(default=(), converter=_sorted)
 
 
-def words(said: Iterable[str]) -> set[str]:
-    """The rights that these words stand for. Raises Mistake."""
-    found: set[str] = set()
+def words(said: Iterable[str], kind: str) -> set[str]:
+    """The rights that these words stand for on a queue, or on the queue manager. Raises Mistake."""
     if isinstance(said, str) or not isinstance(said, Iterable):
         raise Mistake(f"rights are several words, not {said!r}", reason=Reason.OPTIONS_ERROR)
-    for word in said:
-        if not isinstance(word, str) or word.lower() not in WORDS:
-            allowed = ", ".join(sorted(WORDS))
-            raise Mistake(f"there is no right {word!r}; there are {allowed}", reason=Reason.OPTIONS_ERROR)
-        found.update(WORDS[word.lower()])
+    return {verb for word in said for verb in meant(word, kind)}
+
+
+def meant(word: object, kind: str) -> tuple[str, ...]:
+    """The rights that one word stands for there; a group of them for those that there are. Raises Mistake."""
+    if not isinstance(word, str) or word.lower() not in WORDS:
+        allowed = ", ".join(sorted(WORDS))
+        raise Mistake(f"there is no right {word!r}; there are {allowed}", reason=Reason.OPTIONS_ERROR)
+    verbs = WORDS[word.lower()]
+    found = tuple(verb for verb in verbs if verb in RIGHTS_ON[kind])
+    if verbs and not found:
+        what = "a queue" if kind == QUEUE else "the queue manager"
+        text = f"there is no right {word!r} on {what}; there are {', '.join(RIGHTS_ON[kind])}"
+        raise Mistake(text, reason=Reason.OPTIONS_ERROR)
     return found
 
 
@@ -97,7 +107,7 @@ def changed(
     wanted = Grant(user=user, kind=kind, profile=profile)
     rest = {(one.user, one.kind, one.profile): one for one in grants}
     key = wanted.user, wanted.kind, wanted.profile
-    rights = (set(rest.get(key, wanted).rights) | words(add)) - words(remove)
+    rights = (set(rest.get(key, wanted).rights) | words(add, kind)) - words(remove, kind)
     rest[key] = attrs.evolve(wanted, rights=tuple(rights))
     if len(rest) > MOST:
         raise Mistake(f"there are {MOST} grants already; remove some", reason=Reason.OPTIONS_ERROR)

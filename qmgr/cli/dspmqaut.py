@@ -2,19 +2,17 @@
 
 import argparse
 
-from qmgr.authority import VERBS, allowed
+from qmgr.authority import RIGHTS_ON, allowed
 from qmgr.cli import access
 from qmgr.cli.command import NOT_AVAILABLE, Command
 from qmgr.cli.rights import RIGHTS, options, profile
-from qmgr.session import CONNECT
 
 
 def run(args: argparse.Namespace) -> int:
     name, which = access.named(args.m, args.data_path), profile(args)
     with access.running(name, args.data_path, offline=args.offline) as manager:
         grants = manager.attributes.authorities
-    verbs = [verb for verb in VERBS if not which or verb != CONNECT]  # one connects to the queue manager
-    rights = [verb for verb in verbs if allowed(grants, args.p, verb, which)]
+    rights = [verb for verb in RIGHTS_ON[args.t] if allowed(grants, args.p, verb, which)]
     print(f"Entity {args.p} has the following authorizations for object {which or name}:")
     for verb in rights:
         print(f"\t{verb}")

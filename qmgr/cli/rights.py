@@ -8,7 +8,10 @@ from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, Failure, Parser
 
 TYPES = {"qmgr": "qmgr", "q": "queue", "queue": "queue", "ql": "queue", "qa": "queue"}
-RIGHTS = f"Rights: {', '.join(VERBS)}; alladm (admin, inquire), allmqi (all but admin), all."
+RIGHTS = (
+    f"Rights: {', '.join(VERBS)}; alladm (admin, inquire), allmqi (all but admin), all, none.\n"
+    "On a queue they are all but connect, on the queue manager connect, inquire and admin."
+)
 
 
 def options(parser: Parser, *, several: bool = False) -> None:

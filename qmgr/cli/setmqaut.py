@@ -2,7 +2,7 @@
 
 import argparse
 
-from qmgr.authority import WORDS, changed, is_there, without
+from qmgr.authority import WORDS, changed, is_there, meant, without
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
 from qmgr.cli.rights import RIGHTS, options, profile
@@ -27,10 +27,10 @@ def run(args: argparse.Namespace) -> int:
         if word[:1] not in ("+", "-") or word[1:].lower() not in WORDS:
             text = f"{word!r} is not + or - with a right behind it. {RIGHTS}"
             raise Failure(BAD_ARGUMENTS, "AMQ7076E", text)
-    add, remove = settled(rights)
+    add, remove = settled(rights, args.t)
     users = list(dict.fromkeys(args.p))
     with access.running(name, args.data_path, offline=args.offline) as manager:
-        if add and not is_there(manager, which):
+        if any(word.startswith("+") for word in rights) and not is_there(manager, which):
             raise Failure(
                 UNKNOWN_OBJECT, "AMQ7085E", f"there is no queue {which!r} to give rights on; define it first."
             )
@@ -48,13 +48,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def settled(rights: list[str]) -> tuple[list[str], list[str]]:
+def settled(rights: list[str], kind: str) -> tuple[list[str], list[str]]:
     """(what to give, what to take away) where `-all +put` says of one right both: the word counts that means fewer."""
     fewest: dict[str, dict[str, int]] = {"+": {}, "-": {}}
     for word in rights:
-        verbs = WORDS[word[1:].lower()]
-        for verb in verbs:
-            fewest[word[0]][verb] = min(len(verbs), fewest[word[0]].get(verb, len(verbs)))
+        stands_for = len(WORDS[word[1:].lower()])
+        for verb in meant(word[1:], kind):
+            fewest[word[0]][verb] = min(stands_for, fewest[word[0]].get(verb, stands_for))
     add, remove = fewest["+"], fewest["-"]
     both = [verb for verb in add if add[verb] == remove.get(verb)]
     if both:

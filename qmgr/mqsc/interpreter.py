@@ -244,6 +244,10 @@ class Interpreter:
         if not add and not remove:
             raise Refused(answers.NEEDED, "SET AUTHREC needs AUTHADD, AUTHRMV or both.")
         profile = _profile(statement)
+        try:
+            authority.words([*add, *remove], authority.QUEUE if profile else authority.QMGR)
+        except Mistake as exc:  # a right that is not one there
+            raise Refused(answers.NEEDED, f"{exc.sentence}.") from exc
         if add and not authority.is_there(self._manager, profile):
             raise answers.not_found(profile, "rights on one queue are given when it is there")
         self._manager.authorize(options["PRINCIPAL"], profile, add=add, remove=remove)

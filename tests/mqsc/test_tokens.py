@@ -104,7 +104,7 @@ def test_a_queue_manager_that_has_ended_answers_that_it_has() -> None:
         *("alt qmgr trigint(5)", "delete ql(A)", "delete qa(A)", "clear ql(A)", "dis q(*)", "dis ql(*)", "dis qa(*)"),
         *("dis qs(*)", "dis qs(*) type(handle)", "dis qmgr", "dis qmstatus", "dis conn(*)", "ping qmgr"),
         *("reset qmgr type(advancelog)", "reset qmgr type(reducelog)", "reset qmgr type(archlog) archived(S)"),
-        *("set log archived(S)", "dis authrec", "set authrec objtype(qmgr) principal(A) authadd(get)"),
+        *("set log archived(S)", "dis authrec", "set authrec objtype(qmgr) principal(A) authadd(connect)"),
         "delete authrec objtype(qmgr) principal(A)",
     ]
     result = world.qm.mqsc("\n".join(commands))

@@ -11,7 +11,7 @@ import pytest
 import qmgr
 from logger.disk import PosixDisk
 from qmgr import locations
-from qmgr.authority import VERBS, Grant, UserRights, allowed, changed, without
+from qmgr.authority import Grant, UserRights, allowed, changed, without
 from qmgr.errors import IniError, Mistake, NameError_, NotAuthorized, Reason
 from qmgr.infos import Peer
 from qmgr.users import Users
@@ -93,6 +93,14 @@ def test_words_and_administrators() -> None:
     assert allowed(made, "mia", "browse", "A")
     assert allowed(made, "mia", "admin", "B")
     assert not allowed(made, "mia", "connect", "")
+    assert made[0].rights == ("inquire", "put", "get", "browse")  # a word for several means those that there are
+    assert grants(("", "allmqi"), ("A", "none")) == (
+        Grant(user="mia", kind="qmgr", rights=("connect", "inquire")),
+        Grant(user="mia", profile="A"),
+    )
+    for profile, right in (("A", "connect"), ("", "put"), ("", "GET")):
+        with pytest.raises(Mistake, match=f"there is no right '{right}' on"):
+            grants((profile, right))
     made = grants(("", "connect alladm"))
     assert all(allowed(made, "mia", verb, name) for verb in ("put", "get", "admin") for name in ("", "ANY"))
     with pytest.raises(Mistake, match="there is no right 'fly'"):
@@ -172,7 +180,7 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     assert (code, text.split()[-2:]) == (0, ["put", "browse"])
     on_manager = "--offline", "-m", "QM1", "-t", "qmgr", "-p", "root"
     assert run("setmqaut", *on_manager, "+admin")[0] == 0
-    assert run("dspmqaut", *on_manager)[1].split()[-6:] == list(VERBS)
+    assert run("dspmqaut", *on_manager)[1].split(":")[1].split() == ["connect", "inquire", "admin"]
     text = run("dspmqaut", "--offline", "-m", "QM1", "-t", "queue", "-n", "ORDERS.EU", "-p", "root")[1]
     assert text.split(":")[1].split() == ["inquire", "put", "get", "browse", "admin"]  # nobody connects to a queue
     for said, left in (
@@ -207,8 +215,14 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     code, text = run("setmqaut", *nowhere, "+put")
     assert (code, text) == (133, "AMQ7085E: there is no queue 'ORDER.EU' to give rights on; define it first.\n")
     assert run("setmqaut", *nowhere, "-put")[0] == 0  # of what was deleted, too
-    code, text = run("setmqaut", *aimed, "+all", "-connect", "+connect")
-    assert (code, text) == (36, "AMQ7006E: right connect is to be given and taken away; say one of the two.\n")
+    code, text = run("setmqaut", *aimed, "+all", "-put", "+put")
+    assert (code, text) == (36, "AMQ7006E: right put is to be given and taken away; say one of the two.\n")
+    for words, there in (
+        ((*aimed, "+get", "+connect"), "'connect' on a queue; there are inquire, put, get, browse, admin"),
+        ((*on_manager, "-put"), "'put' on the queue manager; there are connect, inquire, admin"),
+    ):
+        assert run("setmqaut", *words) == (36, f"AMQ7076E: there is no right {there} (2046 MQRC_OPTIONS_ERROR)\n")
+    assert run("setmqaut", *on_manager, "+none", "+allmqi")[0] == 0
     for wrong in (("+fly",), (), ("-remove", "+put")):
         code, text = run("setmqaut", *aimed, *wrong)
         assert code == 36, text
@@ -254,7 +268,7 @@ def test_rights_on_some_queues_reach_no_others() -> None:
     made.qm.define_queue("DEV.Q")
     made.qm.put("PAYROLL", b"secret")
     rights = UserRights(made.qm, "dev", lambda user, verb, name: None)
-    made.qm.authorize("dev", add=["connect", "browse"])
+    made.qm.authorize("dev", add=["connect"])
     made.qm.authorize("dev", "DEV.**", add=["all"])
     session = made.qm.sessions.open(Peer(user="dev", channel="TCP"), rights)
     session.call("define_alias", "DEV.X", "DEV.Q")
