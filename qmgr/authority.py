@@ -159,9 +159,13 @@ class Named(Protocol):
     def aliases(self) -> Iterable[Any]: ...
 
 
+def is_generic(profile: str) -> bool:
+    return bool(set("*?") & set(profile))
+
+
 def is_there(manager: Named, profile: str) -> bool:
     """Is it a profile with wildcards, the queue manager (""), or the name of a queue or of an alias that is there?"""
-    if not profile or set("*?") & set(profile):
+    if not profile or is_generic(profile):
         return True
     try:
         manager.queue(profile)

@@ -7,6 +7,7 @@ from qmgr.authority import VERBS
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, Failure, Parser
 
+UNKNOWN_OBJECT = 133
 TYPES = {"qmgr": "qmgr", "q": "queue", "queue": "queue", "ql": "queue", "qa": "queue"}
 RIGHTS = (
     f"Rights: {', '.join(VERBS)}; alladm (admin, inquire), allmqi (all but admin), all, none.\n"

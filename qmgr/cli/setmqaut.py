@@ -5,9 +5,7 @@ import argparse
 from qmgr.authority import WORDS, changed, is_there, meant, without
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
-from qmgr.cli.rights import RIGHTS, options, profile
-
-UNKNOWN_OBJECT = 133
+from qmgr.cli.rights import RIGHTS, UNKNOWN_OBJECT, options, profile
 
 
 def changes(parser: Parser) -> None:

@@ -160,6 +160,8 @@ def test_rights_last_count_at_once_and_refusals_are_heard_of() -> None:
 
 def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     qmgr.create("QM1", data_path=tmp_path)
+    with qmgr.start("QM1", data_path=tmp_path) as manager:
+        manager.define_queue("ORDERS.EU")
 
     def run(*words: str, given: str = "") -> tuple[int, str]:
         words = *words, "--data-path", str(tmp_path)
@@ -214,7 +216,14 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     nowhere = "--offline", "-m", "QM1", "-t", "queue", "-n", "ORDER.EU", "-p", "mia"  # as written by mistake
     code, text = run("setmqaut", *nowhere, "+put")
     assert (code, text) == (133, "AMQ7085E: there is no queue 'ORDER.EU' to give rights on; define it first.\n")
+    text = "AMQ7085E: there is no queue, and no profile, 'ORDER.EU'.\n"
+    assert run("dspmqaut", *nowhere) == (133, text)
+    generic = *aimed[:-3], "O?", *aimed[-2:]
+    assert run("dspmqaut", *generic) == (133, "AMQ7085E: there is no profile 'O?'.\n")
+    assert run("setmqaut", *generic, "-put")[0] == 0
+    assert run("dspmqaut", *generic)[0] == 0
     assert run("setmqaut", *nowhere, "-put")[0] == 0  # of what was deleted, too
+    assert run("dspmqaut", *nowhere)[0] == 0
     code, text = run("setmqaut", *aimed, "+all", "-put", "+put")
     assert (code, text) == (36, "AMQ7006E: right put is to be given and taken away; say one of the two.\n")
     for words, there in (
