@@ -27,6 +27,7 @@ WORDS = {
     "all": VERBS,
     "none": (),
 }
+SHORT = {"inquire": "inq"}  # as IBM MQ shows it; the others are called the same
 USER = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 PROFILE = re.compile(r"[A-Za-z0-9._/%?*]{1,48}")
 LONGEST = 48  # characters of a name
@@ -98,6 +99,11 @@ def meant(word: object, kind: str) -> tuple[str, ...]:
         text = f"there is no right {word!r} on {what}; there are {', '.join(RIGHTS_ON[kind])}"
         raise Mistake(text, reason=Reason.OPTIONS_ERROR)
     return found
+
+
+def shown(rights: Iterable[str]) -> list[str]:
+    """The rights as commands show them."""
+    return [SHORT.get(verb, verb) for verb in rights]
 
 
 def changed(

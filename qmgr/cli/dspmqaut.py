@@ -2,7 +2,7 @@
 
 import argparse
 
-from qmgr.authority import RIGHTS_ON, allowed, is_generic, is_there
+from qmgr.authority import RIGHTS_ON, allowed, is_generic, is_there, shown
 from qmgr.cli import access
 from qmgr.cli.command import NOT_AVAILABLE, Command, Failure
 from qmgr.cli.rights import RIGHTS, UNKNOWN_OBJECT, options, profile
@@ -17,7 +17,7 @@ def run(args: argparse.Namespace) -> int:
             raise Failure(UNKNOWN_OBJECT, "AMQ7085E", f"there is no {what} {which!r}.")
     rights = [verb for verb in RIGHTS_ON[args.t] if allowed(grants, args.p, verb, which)]
     print(f"Entity {args.p} has the following authorizations for object {which or name}:")
-    for verb in rights:
+    for verb in shown(rights):
         print(f"\t{verb}")
     return 0
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from logger.config import LogType
 from logger.extent import file_name, linear_number
 from qmgr import qmstatus
-from qmgr.authority import Grant
+from qmgr.authority import Grant, shown
 from qmgr.infos import LOCAL, ConnectionInfo, QueueInfo, TransactionInfo
 from qmgr.mqsc import grammar
 from qmgr.mqsc.values import BLANK
@@ -120,7 +120,7 @@ def grant(one: Grant) -> Fields:
         "ENTITY": one.user,
         "ENTTYPE": "PRINCIPAL",
         "OBJTYPE": one.kind.upper(),
-        "AUTHLIST": ",".join(one.rights).upper() or "NONE",
+        "AUTHLIST": ",".join(shown(one.rights)).upper() or "NONE",
     }
 
 

@@ -182,9 +182,9 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     assert (code, text.split()[-2:]) == (0, ["put", "browse"])
     on_manager = "--offline", "-m", "QM1", "-t", "qmgr", "-p", "root"
     assert run("setmqaut", *on_manager, "+admin")[0] == 0
-    assert run("dspmqaut", *on_manager)[1].split(":")[1].split() == ["connect", "inquire", "admin"]
+    assert run("dspmqaut", *on_manager)[1].split(":")[1].split() == ["connect", "inq", "admin"]
     text = run("dspmqaut", "--offline", "-m", "QM1", "-t", "queue", "-n", "ORDERS.EU", "-p", "root")[1]
-    assert text.split(":")[1].split() == ["inquire", "put", "get", "browse", "admin"]  # nobody connects to a queue
+    assert text.split(":")[1].split() == ["inq", "put", "get", "browse", "admin"]  # nobody connects to a queue
     for said, left in (
         (("-all", "+put"), "put"),
         (("+get", "-all"), "get"),
