@@ -91,7 +91,7 @@ def meant(word: object, kind: str) -> tuple[str, ...]:
     """The rights that one word stands for there; a group of them for those that there are. Raises Mistake."""
     if not isinstance(word, str) or word.lower() not in WORDS:
         allowed = ", ".join(sorted(WORDS))
-        raise Mistake(f"there is no right {word!r}; there are {allowed}", reason=Reason.OPTIONS_ERROR)
+        raise Mistake(f"there is no right {word!r} here; there are {allowed}", reason=Reason.OPTIONS_ERROR)
     verbs = WORDS[word.lower()]
     found = tuple(verb for verb in verbs if verb in RIGHTS_ON[kind])
     if verbs and not found:

@@ -7,12 +7,17 @@ from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
 from qmgr.cli.rights import RIGHTS, UNKNOWN_OBJECT, options, profile
 
+THEIRS = (  # rights that IBM MQ has and we have not; each of them is told so
+    *("altusr", "chg", "clr", "crt", "ctrl", "ctrlx", "dlt", "passall", "passid", "pub", "resume"),
+    *("set", "setall", "setid", "sub", "system"),
+)
+
 
 def changes(parser: Parser) -> None:
     options(parser, several=True)
     parser.add_argument("-remove", action="store_true", help="delete the entry of this user and profile")
     parser.add_argument("rights", metavar="+right|-right", nargs="*", help="what to give, and what to take away")
-    for word in WORDS:  # else a word with a minus would be an option that nobody knows
+    for word in (*WORDS, *THEIRS):  # else a word with a minus would be an option that nobody knows
         parser.add_argument(f"-{word}", dest="taken", action="append_const", const=f"-{word}", help=argparse.SUPPRESS)
 
 
@@ -22,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     if args.remove == bool(rights):
         raise Failure(BAD_ARGUMENTS, "AMQ7006E", "say either -remove, or rights such as +put -get.")
     for word in rights:
-        if word[:1] not in ("+", "-") or word[1:].lower() not in WORDS:
+        if word[:1] not in ("+", "-"):
             text = f"{word!r} is not + or - with a right behind it. {RIGHTS}"
             raise Failure(BAD_ARGUMENTS, "AMQ7076E", text)
     add, remove = settled(rights, args.t)
@@ -50,8 +55,8 @@ def settled(rights: list[str], kind: str) -> tuple[list[str], list[str]]:
     """(what to give, what to take away) where `-all +put` says of one right both: the word counts that means fewer."""
     fewest: dict[str, dict[str, int]] = {"+": {}, "-": {}}
     for word in rights:
-        stands_for = len(WORDS[word[1:].lower()])
-        for verb in meant(word[1:], kind):
+        verbs, stands_for = meant(word[1:], kind), len(WORDS[word[1:].lower()])
+        for verb in verbs:
             fewest[word[0]][verb] = min(stands_for, fewest[word[0]].get(verb, stands_for))
     add, remove = fewest["+"], fewest["-"]
     both = [verb for verb in add if add[verb] == remove.get(verb)]

@@ -232,7 +232,12 @@ def test_the_commands(tmp_path: Path, commands: Commands) -> None:
     ):
         assert run("setmqaut", *words) == (36, f"AMQ7076E: there is no right {there} (2046 MQRC_OPTIONS_ERROR)\n")
     assert run("setmqaut", *on_manager, "+none", "+allmqi")[0] == 0
-    for wrong in (("+fly",), (), ("-remove", "+put")):
+    for theirs in ("+setid", "-setid", "+chg", "-dlt", "-passall", "+CRT"):
+        code, text = run("setmqaut", *aimed, "+put", theirs)
+        known = "admin, all, alladm, allmqi, browse, connect, dsp, get, inq, inquire, none, put"
+        why = f"there is no right {theirs[1:]!r} here; there are {known} (2046 MQRC_OPTIONS_ERROR)"
+        assert (code, text) == (36, f"AMQ7076E: {why}\n")
+    for wrong in (("+fly",), (), ("-remove", "+put"), ("put",)):
         code, text = run("setmqaut", *aimed, *wrong)
         assert code == 36, text
         assert len(text.splitlines()) == 1
