@@ -14,7 +14,7 @@ import attrs
 
 from logger import control, extent, lsn, notices, undone
 from logger.at_rest import active_path, control_path, is_of_another, read_only, read_page
-from logger.claims import USED
+from logger.claims import USED, claim, mark_name
 from logger.config import LogType
 from logger.control import ControlFile, ControlState
 from logger.disk import Disk, drop_dir, make_and_keep_dirs, make_dirs, read_whole, write_whole
@@ -217,7 +217,8 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
     """Copy the log in `old`, which ended in order, to `new`. With its control file, made last, it is there.
 
     What an earlier attempt left in `new` is replaced, and nothing else touched. Raises LogDamaged when another log, or
-    an archived extent of one, lies there, or this one as it went on since, OSError.
+    an archived extent of one, lies there, or this one as it went on since, ArchiveFailed when another one's archive is
+    there, OSError.
     """
     _, state = control.read(disk, control_path(old))
     _refuse_another_log(disk, new, state)
@@ -225,10 +226,13 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
     if disk.exists(control_path(new)):  # from here on it is no log until it is whole
         remove(disk, new, [control.NAME])
     for part in _own_parts(disk, old):
-        names = [name for name in disk.list(f"{old}/{part}") if belongs(name)]
-        if not names and part != "active":
+        there = disk.list(f"{old}/{part}")
+        names, marked = [name for name in there if belongs(name)], mark_name(state.log_id) in there
+        if not names and not marked and part != "active":
             continue
         make_dirs(disk, f"{new}/{part}")
+        if marked:
+            claim(disk, f"{new}/{part}", state.log_id, f"the log of {active_path(new)}")
         if part == "active":  # an archive may have more than we bring: it stays
             left = [name for name in disk.list(f"{new}/{part}") if _is_of_a_log(name) and name not in names]
             remove(disk, f"{new}/{part}", left)
@@ -302,10 +306,10 @@ def drop_old(disk: Disk, old: str, new: str) -> None:
     left = control.read(disk, control_path(old))[1] if disk.exists(control_path(old)) else None
     if left is not None and left.log_id == state.log_id and left.epoch == (epoch or state.epoch):
         for part in _own_parts(disk, old):
-            copied = set(disk.list(f"{new}/{part}"))
-            path = f"{old}/{part}"
-            ours = [name for name in disk.list(path) if name in copied or _is_of_a_log(name)]
-            remove(disk, path, ours)
+            path, mark = f"{old}/{part}", mark_name(state.log_id)
+            remove(disk, path, [name for name in disk.list(path) if _is_of_a_log(name)])
+            if disk.exists(f"{path}/{mark}"):  # after all that it says whose it is; the new place has its own
+                remove(disk, path, [mark])
             if disk.exists(path):
                 drop_dir(disk, path)
         remove(disk, old, [name for name in BESIDE if disk.exists(f"{old}/{name}")])

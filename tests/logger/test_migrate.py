@@ -14,9 +14,9 @@ from logger import claims, control, extent
 from logger.at_rest import control_path
 from logger.compressed import Compression, compress
 from logger.config import LogType
-from logger.disk import PosixDisk
+from logger.disk import PosixDisk, make_dirs
 from logger.extent import linear_number
-from logger.migrate import MOVED_FROM
+from logger.migrate import MOVED_FROM, copy
 from qmgr.migration import migrate_log
 from recovery import checkpoint
 from tests.conftest import SOAK
@@ -538,6 +538,50 @@ def test_the_archive_of_another_queue_manager_in_the_log_s_directory_stays_where
     migrate_log(NAME, data_path=DATA, disk=life.disk, log_path=ELSEWHERE, say=said.append)
     assert (life.disk.files(archive), life.disk.files(f"{ELSEWHERE}/{NAME}/archive")) == (before, [])
     assert any("is not empty and stays: archive" in line for line in said)
+    life.restart()
+
+
+def test_the_mark_of_an_archive_goes_with_it_after_all_that_it_is_the_mark_of() -> None:
+    """Else the next queue manager that logs here hears that this is another one's archive."""
+    life = ended(LINEAR)
+    log_id, name = state_of(life.disk).log_id, extent.file_name(min(extents(life.disk)))
+    old, new = f"{OLD}/archive", f"{ELSEWHERE}/{NAME}/archive"
+    make_dirs(life.disk, old)
+    claims.claim(life.disk, old, log_id, "the log")
+    copy(life.disk, f"{OLD}/active/{name}", f"{old}/{name}")
+    life.disk.sync_dir(old)
+    moments = []
+
+    def look(kind: str, path: str) -> None:
+        for loss in (LOSE_ALL, NAMES_ONLY, KEEP_ALL):
+            disk = life.fork(loss).disk
+            left, moved = disk.list(old), disk.list(new)
+            assert left == [] or claims.mark_name(log_id) in left, (kind, path, left)
+            assert claims.mark_name(log_id) in {*left, *moved}, (kind, path)
+        moments.append(claims.mark_name(log_id) in left)
+
+    with Lookout(life.disk, look):
+        migrate(life, log_path=ELSEWHERE)
+    assert {*moments} == {True, False}
+    assert not life.disk.exists(OLD)
+    assert {*life.disk.list(new)} == {name, claims.mark_name(log_id)}
+    life.restart()
+    life.end()
+    migrate(life, log_path=LOG)  # back again: the archive has its mark there, too
+    assert claims.owners(life.disk, old) == {log_id}
+    assert not life.disk.exists(f"{ELSEWHERE}/{NAME}")
+    life.restart()
+
+
+def test_an_archive_of_another_log_in_the_new_place_is_refused_and_the_log_stays() -> None:
+    life = ended(LINEAR)
+    old, new = f"{OLD}/archive", f"{ELSEWHERE}/{NAME}/archive"
+    for directory in (old, new):
+        make(life.disk, directory)
+    claims.claim(life.disk, old, state_of(life.disk).log_id, "the log")
+    life.disk.poke(f"{new}/{claims.mark_name(bytes(16))}", b"")
+    with pytest.raises(qmgr.MQError, match="is the archive of another queue manager's log"):
+        migrate(life, log_path=ELSEWHERE)
     life.restart()
 
 
