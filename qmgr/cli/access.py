@@ -94,14 +94,14 @@ def known(name: str, data_path: str | None, *, code: int = NAME_ERROR, amq: str 
     return location
 
 
-def there(name: str, data_path: str | None) -> Location:
+def there(name: str, data_path: str | None, *, amq: str = "AMQ7048E") -> Location:
     """Where the queue manager is, as `known`.
 
     Also one that a daemon runs and whose qm.ini was removed meanwhile: it can still be worked with.
     """
     location = locations.find(name, data_path)
     said = life.path(location)
-    return location if DISK.exists(said) and DISK.locked_by(said) is not None else known(name, data_path)
+    return location if DISK.exists(said) and DISK.locked_by(said) is not None else known(name, data_path, amq=amq)
 
 
 def offline(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from qmgr.mqsc.console import Console, Execute
 from recovery.errors import RecoveryError
 
 NOT_RUN = 20
+UNKNOWN = "AMQ8118E"
 PAUSE = 0.2  # seconds between two looks whether the queue manager is there
 
 
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
             return _converse(args, lines, mqsc.verify)
         name = access.named(args.name or args.m, args.data_path)
         if args.v:
-            access.known(name, args.data_path)
+            access.known(name, args.data_path, amq=UNKNOWN)
             return _converse(args, lines, mqsc.verify, name)
         with _available(name, args.data_path, args.w or 0, offline=args.offline) as execute:
             return _converse(args, lines, execute, name)
@@ -71,6 +72,7 @@ def _available(name: str, data_path: str | None, seconds: int, *, offline: bool)
     with contextlib.ExitStack() as stack:
         while True:
             try:
+                access.there(name, data_path, amq=UNKNOWN)
                 manager = stack.enter_context(access.running(name, data_path, offline=offline, timeout=seconds))
                 break
             except (Failure, MQError):

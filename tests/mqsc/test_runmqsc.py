@@ -147,8 +147,8 @@ def test_a_byte_order_mark_is_no_part_of_the_first_command(run: Run, data: Path)
 
 def test_nothing_is_run_where_there_is_nothing_to_run_it(run: Run, data: Path) -> None:
     for words, why in (
-        ("runmqsc NONE", "AMQ7048E: queue manager 'NONE' does not exist"),
-        ("runmqsc -v NONE", "AMQ7048E: queue manager 'NONE' does not exist"),
+        ("runmqsc NONE", "AMQ8118E: queue manager 'NONE' does not exist"),
+        ("runmqsc -v NONE", "AMQ8118E: queue manager 'NONE' does not exist"),
         ("runmqsc", "AMQ7048E: no queue manager is named"),
         ("runmqsc NO-NAME", "AMQ7048E: 'NO-NAME' can't be the name"),
         ("runmqsc -f /not/there QM1", "AMQ8141E: /not/there can't be read: No such file or directory"),
