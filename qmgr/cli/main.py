@@ -18,6 +18,15 @@ ELSEWHERE = {  # of IBM MQ: what to use
     "runmqlsr": "a Listener stanza of qm.ini",
     "endmqlsr": "a Listener stanza of qm.ini",
     "dmpmqcfg": "DISPLAY in runmqsc",
+    "dmpmqaut": "DISPLAY AUTHREC in runmqsc",
+    **dict.fromkeys(("dspmqinf", "addmqinf", "rmvmqinf"), "mqs.ini, or --data-path"),
+    "dspmqfls": "qm space",
+    "dmpmqmsg": "amqsbcg or amqsgbr",
+    "amqsevt": "amqsgbr, which shows events too",
+    **dict.fromkeys(("amqldmpa", "amqsrua", "mqperfck"), "qm logstat, qm space or /metrics"),
+    "mqrc": "the text of an error, which has the name of its reason code",
+    "runmqdlq": "an application with qmgr.deadletter.decode",
+    "runmqtrm": "qm.consume, or gets that wait",
 }
 TOGETHER = {"compress-log": "archive_log", "remove-log": "archive_log"}  # modules that have more than the one they name
 

@@ -161,6 +161,8 @@ def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
         ("crtmqm -sax QM1", 39, "AMQ7075E: unrecognized arguments: -sax (IBM MQ's, and not provided here);"),
         ("strmqm -x -d all QM1", 39, "AMQ7075E: unrecognized arguments: -x -d (IBM MQ's, and not provided here);"),
         ("dspmqver", 36, "AMQ7075E: IBM MQ's dspmqver is not provided here; use qm --version."),
+        ("runmqdlq", 36, "AMQ7075E: IBM MQ's runmqdlq is not provided here; use an application with qmgr.deadletter."),
+        ("addmqinf -s x", 36, "AMQ7075E: IBM MQ's addmqinf is not provided here; use mqs.ini, or --data-path."),
         ("dltmqm -foo", 36, "AMQ7075E: unrecognized arguments: -foo;"),
         ("crtmqm -lp", 39, "AMQ7006E"),
         ("crtmqm -lp 3 -lp 5 A", 39, "AMQ7076E: -lp takes one value, and is given more than once; see crtmqm --help."),
