@@ -92,7 +92,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         amq = "AMQ7076E"
         unknown = self._unknown()
-        if "required" in message and unknown:  # which may be what was meant
+        if unknown and ("required" in message or message.startswith("unrecognized")):  # which may be what was meant
             message = f"unrecognized arguments: {' '.join(unknown)}"
         if theirs := [word for word in unknown if word in self.elsewhere]:
             message = f"unrecognized arguments: {' '.join(theirs)} (IBM MQ's, and not provided here)"
@@ -302,7 +302,12 @@ def complain(text: str) -> None:
     """Write a line to stderr, if there is one."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            print(" ".join(text.split("\n")), file=sys.stderr, flush=True)
+            print(_typed(" ".join(text.split("\n"))), file=sys.stderr, flush=True)
+
+
+def _typed(text: str) -> str:
+    """The text with bytes that are no UTF-8, as a name may have that somebody has typed, shown as bytes: \\xff."""
+    return re.sub(r"\\udc([89a-f][0-9a-f])", r"\\x\1", text.encode("utf-8", "backslashreplace").decode())
 
 
 def _make_printable() -> None:

@@ -23,7 +23,8 @@ def run(args: argparse.Namespace) -> int:
     if not access.DISK.exists(location.ini):
         raise _failure(*starting.explain(unknown(access.DISK, location)))
     printer = starting.Printer()
-    printer.line(f"Queue manager {name!r} starting.")
+    if not _runs(location):
+        printer.line(f"Queue manager {name!r} starting.")
     if args.foreground:
         code, text = starting.foreground(name, args.data_path)
     else:
@@ -38,6 +39,13 @@ def run(args: argparse.Namespace) -> int:
 def _failure(code: int, text: str) -> Failure:
     amq, _, sentence = text.partition(": ")
     return Failure(code, amq, sentence)
+
+
+def _runs(location: locations.Location) -> bool:
+    try:
+        return access.runs(location)
+    except OSError:  # which the start is told too, and says
+        return False
 
 
 def _ending(name: str, data_path: str | None) -> bool:

@@ -273,6 +273,7 @@ def test_an_application_that_has_it_is_named_and_left_alone(daemons: Daemons) ->
         for words, code_ in [("strmqm QM1", 5), ("endmqm QM1", 40), ("endmqm -p QM1", 40), ("dltmqm QM1", 5)]:
             done = daemons.run(words)
             assert (done.returncode, f"pid {owner.pid}" in done.stderr) == (code_, True), words
+            assert done.stdout == "", words
         owner.communicate("")
         assert owner.returncode == 0
 
