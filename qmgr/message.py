@@ -28,7 +28,7 @@ from typing import NamedTuple
 import attrs
 
 from qmgr.errors import Mistake, Reason
-from qmgr.objects import check_name
+from qmgr.objects import check_name, quoted
 
 HEAD = struct.Struct("<16sQQ24s24s")
 FACTS = struct.Struct("<BBBBB3xII")  # its first field
@@ -406,18 +406,20 @@ def check_properties(properties: object) -> Mapping[str, Value]:
         raise Mistake(f"properties is a mapping, not {type(properties).__name__}", reason=Reason.PROPERTY_NAME_ERROR)
     for name, value in properties.items():
         if not isinstance(name, str) or not 1 <= len(name.encode("utf-8", "replace")) <= 255:
-            raise Mistake(f"a property name is text of 1 to 255 bytes, not {name!r}", reason=Reason.PROPERTY_NAME_ERROR)
+            raise Mistake(
+                f"a property name is text of 1 to 255 bytes, not {quoted(name)}", reason=Reason.PROPERTY_NAME_ERROR
+            )
         if not isinstance(value, (str, int, float, bytes)):
             raise Mistake(
-                f"property {name!r} is a {type(value).__name__}; allowed: str, int, float, bool, bytes",
+                f"property {quoted(name)} is a {type(value).__name__}; allowed: str, int, float, bool, bytes",
                 reason=Reason.PROPERTY_NAME_ERROR,
             )
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise Mistake(f"property {name!r} does not fit into 64 bits", reason=Reason.PROPERTY_NAME_ERROR)
+            raise Mistake(f"property {quoted(name)} does not fit into 64 bits", reason=Reason.PROPERTY_NAME_ERROR)
         try:
             (name + value if isinstance(value, str) else name).encode()
         except UnicodeEncodeError:
             raise Mistake(
-                f"property {name!r} has text that UTF-8 can't hold", reason=Reason.PROPERTY_NAME_ERROR
+                f"property {quoted(name)} has text that UTF-8 can't hold", reason=Reason.PROPERTY_NAME_ERROR
             ) from None
     return dict(properties)

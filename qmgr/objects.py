@@ -15,13 +15,18 @@ MAX_MESSAGE_LENGTH = MAX_BUFFER = 104_857_600
 UNLIMITED = 999_999_999
 
 
+def quoted(name: object) -> str:
+    """A name as sentences have it, whatever its length."""
+    return repr(name[:100] if isinstance(name, str) else name)
+
+
 def check_name(name: object, what: str, reason: Reason = Reason.OBJECT_NAME_ERROR) -> str:
     """`name` when it can be one: 1 to 48 of A-Z a-z 0-9 . / _ %."""
     if isinstance(name, str) and NAME.fullmatch(name):
         return name
     use = "use 1 to 48 of the characters A-Z a-z 0-9 . / _ %"
     raise NameError_(
-        f"{name!r} can't be the name of a {what}: "
+        f"{quoted(name)} can't be the name of a {what}: "
         f"{use if isinstance(name, str) else f'give text (str), not {type(name).__name__}'}",
         reason=reason,
         name=str(name)[:48],
