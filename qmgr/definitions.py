@@ -7,7 +7,7 @@ import attrs
 
 from logger.errors import LogError
 from qmgr import verbs
-from qmgr.errors import AliasOfAlias, AlreadyExists, Mistake, ObjectInUse, Reason, UnknownQueue
+from qmgr.errors import AlreadyExists, Mistake, ObjectInUse, Reason, UnknownQueue
 from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition, check_flag, check_name, with_attributes
 from qmgr.units import Units
 from recovery.records import AlterQmgr, Define, DefineAlias, Delete, DeleteAlias, Record
@@ -108,19 +108,10 @@ class Definitions(Units):
 
         def record() -> Record:
             self._check_new(name)
-            self._check_target(alias)
             return DefineAlias(alias.encode())
 
         self._change(record)
         return alias
-
-    def _check_target(self, alias: AliasDefinition) -> None:
-        """The queue need not be there yet, but an alias is none. Raises AliasOfAlias."""
-        if alias.target in self.state.aliases or alias.target == alias.name:
-            raise AliasOfAlias(
-                f"alias {alias.name!r} can't stand for {alias.target!r}, which is an alias itself; name the queue",
-                name=alias.name,
-            )
 
     def alter_alias(self, name: Any, attributes: dict[str, Any]) -> AliasDefinition:
         before = changed = self.known_alias(name)
@@ -129,7 +120,6 @@ class Definitions(Units):
             nonlocal before, changed
             before = self.known_alias(name)
             changed = with_attributes(before, attributes)
-            self._check_target(changed)
             return DefineAlias(changed.encode())
 
         self._change(record)
