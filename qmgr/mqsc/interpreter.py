@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from logger.config import LogType
 from logger.errors import LogError
 from qmgr import authority
-from qmgr.errors import AlreadyExists, Mistake, MQError, UnknownQueue
+from qmgr.errors import AlreadyExists, MediaNotSupported, Mistake, MQError, UnknownQueue
 from qmgr.infos import QueueInfo
 from qmgr.mqsc import answers, display, grammar
 from qmgr.mqsc.answers import Answer, Refused, records, said
@@ -60,6 +60,8 @@ class Interpreter:
             return self._methods[statement.row.words](statement)
         except Refused as exc:
             return Answer((str(exc),), done=False)
+        except MediaNotSupported as exc:
+            return Answer((f"{answers.LINEAR_ONLY}: {exc}",), done=False)
         except MQError as exc:
             return Answer((answers.refusal(exc),), done=False)
         except (LogError, OSError) as exc:
@@ -229,7 +231,10 @@ class Interpreter:
         external = statement.options.get("EXTCONN", display.external_name(self._manager)).upper()
         if not found or external != display.external_name(self._manager):
             raise Refused(answers.NO_CONNECTION, "Connection identifier not found.")
-        self._manager.stop_connection(found[0], quiesce=statement.options.get("MODE") == "QUIESCE")
+        try:
+            self._manager.stop_connection(found[0], quiesce=statement.options.get("MODE") == "QUIESCE")
+        except Mistake as exc:  # it is that of the queue manager's own process, or has just ended
+            raise Refused(answers.NO_CONNECTION, f"Connection identifier not found: {exc.sentence}.") from exc
         return said("AMQ8457I", "Connection stopped.")
 
     def _check(self) -> None:
@@ -259,7 +264,10 @@ class Interpreter:
         return said("AMQ8560I", "Security cache refreshed.")
 
     def _delete_rights(self, statement: Statement) -> Answer:
-        self._manager.unauthorize(statement.options["PRINCIPAL"], _profile(statement))
+        try:
+            self._manager.unauthorize(statement.options["PRINCIPAL"], _profile(statement))
+        except Mistake as exc:
+            raise Refused(answers.NO_RIGHTS, "Authority record not found.") from exc
         return said("AMQ8863I", "Authority record deleted.")
 
     def _display_rights(self, statement: Statement) -> Answer:
