@@ -113,7 +113,8 @@ def changed(
     wanted = Grant(user=user, kind=kind, profile=profile)
     rest = {(one.user, one.kind, one.profile): one for one in grants}
     key = wanted.user, wanted.kind, wanted.profile
-    rights = (set(rest.get(key, wanted).rights) | words(add, kind)) - words(remove, kind)
+    before = set(rest.get(key, wanted).rights) & set(RIGHTS_ON[kind])  # others could be given once
+    rights = (before | words(add, kind)) - words(remove, kind)
     rest[key] = attrs.evolve(wanted, rights=tuple(rights))
     if len(rest) > MOST:
         raise Mistake(f"there are {MOST} grants already; remove some", reason=Reason.OPTIONS_ERROR)

@@ -101,6 +101,8 @@ def test_words_and_administrators() -> None:
     for profile, right in (("A", "connect"), ("", "put"), ("", "GET")):
         with pytest.raises(Mistake, match=f"there is no right '{right}' on"):
             grants((profile, right))
+    of_old = Grant(user="mia", profile="A", rights=("connect", "put"))
+    assert changed([of_old], "mia", "queue", "A", ["get"], [])[0].rights == ("put", "get")
     made = grants(("", "connect alladm"))
     assert all(allowed(made, "mia", verb, name) for verb in ("put", "get", "admin") for name in ("", "ANY"))
     with pytest.raises(Mistake, match="there is no right 'fly'"):
