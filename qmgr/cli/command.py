@@ -302,10 +302,10 @@ def complain(text: str) -> None:
     """Write a line to stderr, if there is one."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
-            print(_typed(" ".join(text.split("\n"))), file=sys.stderr, flush=True)
+            print(typed(" ".join(text.split("\n"))), file=sys.stderr, flush=True)
 
 
-def _typed(text: str) -> str:
+def typed(text: str) -> str:
     """The text with bytes that are no UTF-8, as a name may have that somebody has typed, shown as bytes: \\xff."""
     return re.sub(r"\\udc([89a-f][0-9a-f])", r"\\x\1", text.encode("utf-8", "backslashreplace").decode())
 

@@ -2,11 +2,10 @@
 
 import argparse
 import contextlib
-import sys
 from collections.abc import Iterator
 
 from qmgr.cli import access
-from qmgr.cli.command import ENDING, NAME_ERROR, NOT_AUTHORISED, NOT_AVAILABLE, Parser, explain
+from qmgr.cli.command import ENDING, NAME_ERROR, NOT_AUTHORISED, NOT_AVAILABLE, Parser, complain, explain, typed
 from qmgr.errors import MQError, Reason
 
 FAILED = 2  # MQCC_FAILED
@@ -37,7 +36,7 @@ def call(verb: str) -> Iterator[None]:
         yield
     except MQError as exc:
         print(f"{verb} ended with reason code {exc.reason.value}", flush=True)
-        print(exc, file=sys.stderr)
+        complain(str(exc))
         raise CallFailed from exc
 
 
@@ -53,7 +52,7 @@ def opened(args: argparse.Namespace, connected: str = "") -> Iterator[access.Man
                 print(f"MQCONNX ended with reason code {reason.value}", flush=True)
             raise
         if connected:
-            print(connected, flush=True)
+            print(typed(connected), flush=True)
         with call("MQOPEN"):
             manager.queue(args.queue)
         yield manager

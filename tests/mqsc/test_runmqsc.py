@@ -256,6 +256,12 @@ def test_amqsget_leaves_what_it_can_not_print(data: Path, closed: bool) -> None:
     assert left == [(100_000, 0 if closed else 1), (3, 0)]
 
 
+def test_bytes_of_a_name_that_are_no_utf_8_are_shown_as_bytes(run: Run) -> None:
+    code, out, err = run("amqsput --offline A\udcff QM1")
+    assert (code, "target queue is A\\xff\n" in out) == (2, True)
+    assert err.startswith("'A\\xff' can't be the name of a queue: ")
+
+
 def test_samples_say_what_connecting_has_ended_with(run: Run, data: Path) -> None:
     for words in ("amqsput A QM1", "amqsget A QM1", "amqsgbr A QM1", "amqsbcg A QM1", "amqsblst QM1 A -R"):
         code, out, err = run(words, b"x\n")
