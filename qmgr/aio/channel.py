@@ -30,6 +30,7 @@ class Channel(asyncio.Protocol):
         self._heard = 0.0  # when something came last, or was asked for
         self._late = ""  # why it was given up
         self._given_up = False
+        self.joined = False  # it carries calls
         self._half_closes = False
 
     # ---- what the loop calls
@@ -70,7 +71,7 @@ class Channel(asyncio.Protocol):
         answer, self._answer = self._answer, None
         if self._given_up:
             self.close()
-        else:
+        elif self.joined:
             self._pool.free(self)
         if answer is not None and not answer.done():
             answer.set_result(frames)
@@ -180,6 +181,9 @@ class Pool:
             head = wire.decode_reply(answer)
             if head.op == wire.ERROR:
                 raise wire.error(answer, head)
+            channel.joined = True  # not before: another task would take one that was refused
+            if channel in self._all:  # it was not lost meanwhile
+                self.free(channel)
         except BaseException as exc:
             channel.close()
             self.lost(channel, broken=False)

@@ -4,15 +4,17 @@ import asyncio
 import contextlib
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 import qmgr.aio
-from qmgr import UowState, locations
-from qmgr.errors import BackedOut, NoMessageAvailable, NotAuthorized, UnitOfWorkEnded
+from qmgr import Reason, UowState, locations
+from qmgr.daemon.client import MOST_FAR_SOCKETS
+from qmgr.errors import BackedOut, MQError, NoMessageAvailable, NotAuthorized, Unavailable, UnitOfWorkEnded
 from tests.daemon.certificates import Authority
-from tests.daemon.serving import create, serving
+from tests.daemon.serving import create, serving, waits
 from tests.daemon.test_client import far
 from tests.qmgr.world import NAME, bodies
 
@@ -54,6 +56,39 @@ def test_over_tcp(tmp_path: Path) -> None:
 
     with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
         asyncio.run(main(f"qmgr://{place}"))
+
+
+def test_of_more_calls_at_a_time_than_there_may_be_only_the_surplus_is_refused(tmp_path: Path) -> None:
+    """A socket that the daemon had refused was taken by another task, and closed under it: the session seemed lost."""
+
+    async def comes_back(qm: qmgr.aio.Connection) -> list[Reason]:
+        told = []
+        for _ in range(30):
+            with pytest.raises(MQError) as caught:
+                await qm.get("A", wait=0.01)
+            told.append(caught.value.reason)
+        return told
+
+    async def main(url: str) -> None:
+        async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
+            unit = qm.begin()
+            await unit.put("B", b"kept")
+            told = set(chain(*await asyncio.gather(*[comes_back(qm) for _ in range(MOST_FAR_SOCKETS + 8)])))
+            assert told <= {Reason.NO_MSG_AVAILABLE, Reason.MAX_CONNS_LIMIT_REACHED}
+            waiting = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(MOST_FAR_SOCKETS + 8)]
+            while sum(task.done() for task in waiting) < 8:
+                await asyncio.sleep(0.01)
+            waits(served, "A", MOST_FAR_SOCKETS)
+            served.manager.put_many("A", [b"x"] * MOST_FAR_SOCKETS)
+            told = await asyncio.gather(*waiting, return_exceptions=True)
+            refused = [one for one in told if isinstance(one, Unavailable)]
+            assert [one.reason for one in refused] == [Reason.MAX_CONNS_LIMIT_REACHED] * 8
+            assert len([one for one in told if isinstance(one, qmgr.Message)]) == MOST_FAR_SOCKETS
+            await unit.commit()
+
+    with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
+        asyncio.run(main(f"qmgr://{place}"))
+        assert bodies(served.manager, "B") == [b"kept"]
 
 
 def test_over_tls(tmp_path: Path) -> None:
