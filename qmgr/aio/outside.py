@@ -202,12 +202,15 @@ class Outside:
         if not (unit.sends or unit.sending.locked()):
             return
         async with unit.sending:
-            if unit.sends:
+            channel = await self._channel(pool) if unit.sends else None  # where this raises they are not lost
+            if channel is not None and not unit.sends:  # another task has backed it out meanwhile
+                pool.free(channel)
+            elif channel is not None:
                 frame = wire.sends(unit.begin, unit.asked_as, unit.sends)
                 unit.sends, unit.size = [], 0
                 unit.asked = True
                 try:
-                    answers = await self._exchange(pool, frame)
+                    answers = await self._answer(channel.ask(frame))
                 except BaseException:
                     unit.lost = True
                     raise
@@ -224,19 +227,36 @@ class Outside:
     async def _exchange(self, pool: Pool, frame: bytes) -> list[bytes]:
         """Ask, and return the frames of the answer. Goes on when this task is cancelled; the answer is lost then."""
         _, answer = await self._send(pool, frame)
+        return await self._answer(answer)
+
+    async def _send(self, pool: Pool, frame: bytes) -> "tuple[Channel, asyncio.Future[list[bytes]]]":
+        if len(frame) > pool.link.longest:
+            raise wire.too_long(len(frame), pool.link.longest)
+        channel = await self._channel(pool)
+        return channel, channel.ask(frame)
+
+    async def _channel(self, pool: Pool) -> Channel:
+        """A channel for a request, of which nothing is done where this raises."""
+        try:
+            return await pool.take()
+        except Broken as exc:
+            raise self._lost(exc) from exc
+
+    async def _answer(self, answer: "asyncio.Future[list[bytes]]") -> list[bytes]:
         try:
             return await asyncio.shield(answer)
         except Broken as exc:
             raise self._lost(exc) from exc
 
-    async def _send(self, pool: Pool, frame: bytes) -> "tuple[Channel, asyncio.Future[list[bytes]]]":
-        if len(frame) > pool.link.longest:
-            raise wire.too_long(len(frame), pool.link.longest)
+    async def _end_by(self, unit: OutsideUnit, pool: Pool, op: int) -> "asyncio.Future[list[bytes]]":
+        """Ask for the end of a unit of work. Where this raises the daemon has not heard of it, and nothing is done."""
         try:
-            channel = await pool.take()
-        except Broken as exc:
-            raise self._lost(exc) from exc
-        return channel, channel.ask(frame)
+            channel = await self._channel(pool)
+        except Unavailable:
+            pool.link.is_lost()  # then it is known that the unit was backed out, or else it goes on
+            unit.check()
+            raise
+        return channel.ask(wire.request(op, unit.begin, unit.asked_as))
 
     async def _ask(self, unit: OutsideUnit | None, op: Any) -> Answers:
         """Make a request, `op(flags, unit)`, and hear the answer."""
@@ -266,8 +286,11 @@ class Outside:
         if unit.told is PREPARED:
             raise UnitOfWorkEnded(f"unit of work {unit.number} is prepared; commit it or back it out")
         with unit.nothing_more():
+            pool = await self._begun(unit)
+            answer = await self._end_by(unit, pool, wire.PREPARE)
+            unit.asked = True
             try:
-                await self._ask(unit, lambda flags, number: wire.request(wire.PREPARE, flags, number))
+                unit.hear(await self._answer(answer))
             except Unavailable as exc:
                 lost = exc.reason == Reason.CONNECTION_BROKEN
                 if lost or (not unit.begin and unit.told is ACTIVE):  # else the queue manager has not stopped in it
@@ -290,8 +313,9 @@ class Outside:
         with unit.nothing_more():
             await self._settle(unit, pool)
             unit.check_whole()
+            answer = await self._end_by(unit, pool, wire.COMMIT)
             try:
-                unit.hear(await self._exchange(pool, wire.request(wire.COMMIT, unit.begin, unit.asked_as)))
+                unit.hear(await self._answer(answer))
             except Unavailable as exc:  # as above
                 if exc.reason == Reason.CONNECTION_BROKEN and unit.told is PREPARED:
                     raise maybe_in_doubt(unit.number, self.name) from exc
@@ -336,7 +360,7 @@ class Outside:
         try:
             pool = await self._begun(unit, settled=False)
             put = wire.put(0, unit.asked_as, queue, body if type(body) is bytes else check_body(body), options)
-            if not fits(put, unit.size, pool.link.longest):
+            while not fits(put, unit.size, pool.link.longest):  # other tasks send too
                 await self._settle(unit, pool)
             unit.take(put)
             if unit.size >= TOGETHER:

@@ -4,17 +4,18 @@ import asyncio
 import contextlib
 import subprocess
 import sys
+from collections.abc import Awaitable
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
 import qmgr.aio
-from qmgr import Reason, UowState, locations
+from qmgr import Reason, UowState, Xid, locations
 from qmgr.daemon.client import MOST_FAR_SOCKETS
 from qmgr.errors import BackedOut, MQError, NoMessageAvailable, NotAuthorized, Unavailable, UnitOfWorkEnded
 from tests.daemon.certificates import Authority
-from tests.daemon.serving import create, serving, waits
+from tests.daemon.serving import Daemon, create, daemon, serving, waits
 from tests.daemon.test_client import far
 from tests.qmgr.world import NAME, bodies
 
@@ -89,6 +90,79 @@ def test_of_more_calls_at_a_time_than_there_may_be_only_the_surplus_is_refused(t
     with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
         asyncio.run(main(f"qmgr://{place}"))
         assert bodies(served.manager, "B") == [b"kept"]
+
+
+@pytest.mark.parametrize("prepares", [False, True])
+@pytest.mark.parametrize("sends", [False, True])
+def test_an_end_of_a_unit_for_which_there_is_no_socket_is_refused_and_can_be_called_again(
+    tmp_path: Path, prepares: bool, sends: bool
+) -> None:
+    """Nobody had asked the daemon, and still the unit of work was prepared here, or its outcome not known."""
+    xid = Xid(1, b"a", b"") if prepares else None
+
+    async def waits_in_all(qm: qmgr.aio.Connection) -> list[asyncio.Task[qmgr.Message]]:
+        tasks = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(MOST_FAR_SOCKETS)]
+        while len(served.manager._engine.state.queues["A"].waiters.line) < MOST_FAR_SOCKETS:
+            await asyncio.sleep(0.01)
+        return tasks
+
+    async def frees(waiting: list[asyncio.Task[qmgr.Message]]) -> None:
+        served.manager.put_many("A", [b"x"] * len(waiting))
+        await asyncio.gather(*waiting)
+
+    async def refused(call: Awaitable[None]) -> None:
+        with pytest.raises(Unavailable) as caught:
+            await call
+        assert caught.value.reason is Reason.MAX_CONNS_LIMIT_REACHED
+
+    async def main(url: str) -> None:
+        async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
+            unit, other = qm.begin(xid), qm.begin()
+            await unit.put("B", b"first")
+            if sends:
+                await unit.send("B", b"second")
+            await other.put("B", b"never")
+            waiting = await waits_in_all(qm)
+            await refused(unit.prepare() if prepares else unit.commit())
+            await refused(other.backout())
+            assert unit.state is other.state is UowState.ACTIVE
+            assert served.manager.in_doubt() == []
+            await frees(waiting)
+            await other.backout()
+            if prepares:
+                await unit.prepare()
+                waiting = await waits_in_all(qm)
+                await refused(unit.commit())
+                assert unit.state is UowState.PREPARED
+                await frees(waiting)
+            await unit.commit()
+            assert unit.state is UowState.COMMITTED
+
+    with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
+        asyncio.run(main(f"qmgr://{place}"))
+        assert bodies(served.manager, "B") == ([b"first", b"second"] if sends else [b"first"])
+
+
+def test_a_commit_that_finds_the_daemon_gone_says_that_nothing_was_done(tmp_path: Path) -> None:
+    """It was called unknown, and with a prepared unit of work nobody could tell."""
+
+    async def main(far: Daemon) -> None:
+        async with asyncio.timeout(30), qmgr.aio.connect(NAME, data_path=tmp_path) as qm:
+            unit, preparing, prepared = qm.begin(), qm.begin(Xid(1, b"a", b"")), qm.begin(Xid(1, b"b", b""))
+            for one in (unit, preparing, prepared):
+                await one.put("A", b"x")
+            await prepared.prepare()
+            far.kill()
+            await asyncio.sleep(0.1)  # the loop sees that the idle sockets are closed
+            with pytest.raises(BackedOut):
+                await unit.commit()
+            with pytest.raises(BackedOut):
+                await preparing.prepare()
+            with pytest.raises(Unavailable, match="is in doubt"):
+                await prepared.commit()
+
+    with daemon(tmp_path) as started:
+        asyncio.run(main(started))
 
 
 def test_over_tls(tmp_path: Path) -> None:

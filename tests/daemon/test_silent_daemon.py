@@ -125,6 +125,7 @@ def test_asyncio_clients_are_told_too(far: Daemon) -> None:
             assert (await client.get("A", wait=None)).body == b"one"
             unit = client.begin()
             await unit.put("A", b"two")
+            await asyncio.gather(client.queues(), client.queues())  # so there is a socket for each of the next calls
             waiting = asyncio.ensure_future(client.get("B", wait=None))
             await asyncio.sleep(0)
             with stopped(far):
