@@ -7,7 +7,7 @@ for that or not; so nobody who is cancelled leaves half an answer behind.
 import asyncio
 import contextlib
 import weakref
-from typing import Any
+from typing import Any, cast
 
 from qmgr import sockets, wire
 from qmgr.errors import MQError, Reason
@@ -36,9 +36,8 @@ class Channel(asyncio.Protocol):
     # ---- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._half_closes = transport.can_write_eof()
+        self._transport = cast(asyncio.Transport, transport)  # those of uvloop are none by their class
+        self._half_closes = self._transport.can_write_eof()
 
     def data_received(self, data: bytes) -> None:
         held = self._data

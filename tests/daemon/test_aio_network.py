@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable
 from itertools import chain
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -228,6 +229,40 @@ def test_a_get_that_does_not_wait_and_is_cancelled_over_tls_takes_no_message_or_
         served.manager.authorize("mia", add=["connect", "inquire"])
         served.manager.authorize("mia", "A", add=["put", "get", "inquire"])
         asyncio.run(main(f"qmgrs://{place}"))
+
+
+class OtherTransport:
+    """Like those of uvloop: what a transport does, by a class that has nothing to do with asyncio's."""
+
+    def __init__(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class OtherLoop(asyncio.SelectorEventLoop):
+    """An event loop with such transports."""
+
+    async def create_connection(self, factory: Any, *args: Any, **options: Any) -> Any:
+        def make() -> asyncio.BaseProtocol:
+            protocol: asyncio.BaseProtocol = factory()
+            made = protocol.connection_made
+            protocol.connection_made = lambda transport: made(  # type: ignore[method-assign]
+                cast(asyncio.BaseTransport, OtherTransport(transport))
+            )
+            return protocol
+
+        return await super().create_connection(make, *args, **options)
+
+
+def test_the_transports_of_an_event_loop_may_be_of_any_class(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), qmgr.aio.connect(NAME, data_path=tmp_path) as qm:
+            await work(qm)
+
+    with serving(tmp_path), asyncio.Runner(loop_factory=OtherLoop) as runner:
+        runner.run(main())
 
 
 def test_what_is_not_awaited_yet_says_so(tmp_path: Path) -> None:
