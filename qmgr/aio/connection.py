@@ -1,6 +1,6 @@
 """Connection: the verbs of `qmgr.QueueManager` with `await`, whichever way they go."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -279,9 +279,9 @@ class Connection:
         outcome: Outcome = await self._way.call(method, older_than=older_than, dry_run=dry_run)
         return outcome
 
-    async def end(self, mode: str = "quiesce") -> None:
+    def end(self, mode: str = "quiesce") -> Coroutine[Any, Any, None]:
         """End the queue manager. "quiesce" lets the units of work of others end first, "immediate" backs them out."""
-        await self._way.end(mode)
+        return self._way.end(mode)
 
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
         """Any other verb of `qmgr.QueueManager`, by its name."""

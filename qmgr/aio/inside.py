@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -182,12 +182,15 @@ class Inside:
             return verb
         return await self.run(lambda: verb(*args, **options))
 
-    async def end(self, mode: str) -> None:
+    def end(self, mode: str) -> Coroutine[Any, Any, None]:
+        return self._end(mode, None if self.forked else asyncio.current_task())
+
+    async def _end(self, mode: str, caller: "asyncio.Task[Any] | None") -> None:
         if self.forked:
             return
         for number, task in self._began.items():  # as with threads: who is gone, or is here, ends no unit of work
             unit = self._engine.state.uows.get(number)
-            if unit is not None and (task is None or task is asyncio.current_task() or task.done()):
+            if unit is not None and (task is None or task is caller or task.done()):
                 unit.thread = None
             elif unit is not None and task is not None:
                 task.add_done_callback(functools.partial(_leave, unit))

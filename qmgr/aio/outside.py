@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, TypeVar
 
 from qmgr import values, wire
@@ -489,12 +489,15 @@ class Outside:
         [(answer, head)] = heard(await self._exchange(await self._there(), wire.call(method, args, options)))
         return values.loads(answer[head.at :])
 
-    async def end(self, mode: str) -> None:
+    def end(self, mode: str) -> Coroutine[Any, Any, None]:
+        running_loop()
+        return self._end(mode, asyncio.current_task())
+
+    async def _end(self, mode: str, caller: "asyncio.Task[Any] | None") -> None:
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
-        running_loop()
         for unit in list(self._units):
-            if unit.task is asyncio.current_task() and unit.told is ACTIVE:
+            if unit.task is caller and unit.told is ACTIVE:
                 with contextlib.suppress(MQError):
                     await self.backout(unit)
         pool = await self._there()

@@ -5,7 +5,7 @@ A cancelled get takes no message, and a cancelled commit leaves an outcome that 
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Generator, Iterable
+from collections.abc import Awaitable, Coroutine, Generator, Iterable
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack
 
@@ -127,7 +127,9 @@ class Way(Protocol):
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
         """Any other verb of the queue manager, by its name."""
 
-    async def end(self, mode: str) -> None: ...
+    def end(self, mode: str) -> Coroutine[Any, Any, None]:
+        """Units of work of the task that calls this are backed out, whichever task it goes on in."""
+
     async def close(self) -> None: ...
 
 

@@ -252,6 +252,38 @@ def test_a_block_that_is_cancelled_backs_out(opening: Open) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("way", ["block", "in-process", "client"])
+def test_who_ends_a_queue_manager_does_not_wait_for_a_unit_of_work_of_its_own(
+    tmp_path: Path, nursery: Nursery, way: str
+) -> None:
+    """The end of the block, and before Python 3.12 wait_for, make the call in another task."""
+    qmgr.create(NAME, data_path=tmp_path, **SMALL)
+    units: list[qmgr.aio.UnitOfWork] = []
+
+    async def work() -> None:
+        open_it = qmgr.aio.connect if way == "client" else qmgr.aio.start
+        async with open_it(NAME, data_path=tmp_path) as qm:
+            await qm.define_queue("A")
+            units.append(qm.begin())
+            await units[0].put("A", b"not committed")
+            if way != "block":
+                await asyncio.wait_for(qm.end(), 4 * DEADLINE)
+
+    async def main() -> None:
+        working = asyncio.create_task(work())
+        await asyncio.wait([working], timeout=DEADLINE)
+        if waits := not working.done():
+            await units[0].backout()
+        await working
+        assert not waits
+
+    if way == "client":
+        nursery.start(tmp_path)
+    asyncio.run(main())
+    with qmgr.start(NAME, data_path=tmp_path) as qm:
+        assert qm.queue("A").depth == 0
+
+
 def test_what_a_cancelled_call_raises_is_nobodys_business(opening: Open) -> None:
     async def main() -> list[dict[str, Any]]:
         told: list[dict[str, Any]] = []
