@@ -57,10 +57,14 @@ class OutsideUnit:
         """It has no number before its first call."""
         return f"unit of work {self.number}" if self.number else "this unit of work"
 
-    def check(self) -> None:
-        """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2018, 2009)."""
+    def check_ours(self) -> None:
+        """Raises Unavailable (2018) in a forked child: its parent has it."""
         if self.pool is not None and self.pool.link.forked:
             raise Unavailable(PARENTS_UNIT, reason=Reason.HCONN_ERROR)
+
+    def check(self) -> None:
+        """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2018, 2009)."""
+        self.check_ours()
         if self.unknown:
             raise UnitOfWorkEnded(
                 f"the connection was lost, or the queue manager has stopped, in the commit of unit of work "
@@ -329,6 +333,7 @@ class Outside:
             unit.told = COMMITTED
 
     async def backout(self, unit: OutsideUnit) -> None:
+        unit.check_ours()
         if unit.told is ACTIVE and (unit.sends or unit.sending.locked()):
             unit.lost = True  # where this fails the unit of work can't be committed without them
         unit.sends, unit.size = [], 0

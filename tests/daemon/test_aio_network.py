@@ -451,7 +451,7 @@ async def main() -> None:
                 lambda: qm.put("A", b"x"), lambda: qm.get("A"), lambda: qm.get("A", wait=None), lambda: qm.status(),
                 lambda: qm.put_many("A", [b"x"]), lambda: first(lambda: qm.browse("A")),
                 lambda: first(lambda: qm.consume("A")), lambda: unit.put("A", b"x"), lambda: unit.commit(),
-                begins,
+                lambda: unit.backout(), begins,
             ):
                 print(await told(call), end=" ", flush=True)
             await qm.close()
@@ -477,7 +477,7 @@ def test_a_forked_child_that_calls_is_told_so_by_each_call(tmp_path: Path, way: 
             stack.enter_context(serving(tmp_path))
         program = [sys.executable, "-c", FORKS_AND_CALLS.format(name=NAME), way, str(tmp_path)]
         done = subprocess.run(program, capture_output=True, text=True, timeout=30)
-        assert done.stdout.split() == ["2018"] * 10 + ["5"], done.stderr
+        assert done.stdout.split() == ["2018"] * 11 + ["5"], done.stderr
 
 
 def test_a_forked_child_neither_ends_the_session_nor_keeps_it(tmp_path: Path) -> None:
