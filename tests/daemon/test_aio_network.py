@@ -14,7 +14,16 @@ import pytest
 import qmgr.aio
 from qmgr import Reason, UowState, Xid, locations
 from qmgr.daemon.client import MOST_FAR_SOCKETS
-from qmgr.errors import BackedOut, MQError, NoMessageAvailable, NotAuthorized, Unavailable, UnitOfWorkEnded
+from qmgr.errors import (
+    BackedOut,
+    MQError,
+    NoMessageAvailable,
+    NotAuthorized,
+    ResourceProblem,
+    Unavailable,
+    UnitOfWorkEnded,
+)
+from qmgr.session import Session
 from tests.daemon.certificates import Authority
 from tests.daemon.serving import Daemon, create, daemon, serving, waits
 from tests.daemon.test_client import far
@@ -263,6 +272,29 @@ def test_the_transports_of_an_event_loop_may_be_of_any_class(tmp_path: Path) -> 
 
     with serving(tmp_path), asyncio.Runner(loop_factory=OtherLoop) as runner:
         runner.run(main())
+
+
+@pytest.mark.interpreted
+def test_a_consumers_commit_that_is_refused_leaves_no_message_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*given: Any, **options: Any) -> None:
+        raise ResourceProblem("no room")
+
+    async def main() -> None:
+        async with asyncio.timeout(30), qmgr.aio.connect(NAME, data_path=tmp_path) as qm:
+            await qm.put("A", b"one")
+            consumer = qm.consume("A", wait=0.0)
+            await anext(consumer)
+            with monkeypatch.context() as patch, pytest.raises(ResourceProblem):
+                patch.setattr(Session, "commit_later", refuses)
+                await anext(consumer)
+            assert served.manager.transactions() == []
+            message, _ = await anext(consumer)
+            assert message.backout_count == 1
+
+    with serving(tmp_path) as served:
+        asyncio.run(main())
 
 
 def test_what_is_not_awaited_yet_says_so(tmp_path: Path) -> None:
