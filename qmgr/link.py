@@ -96,6 +96,7 @@ class Link:
             raise
         self.token: str = facts["session"]
         self.longest: int = facts["longest"]
+        self.calls: int = facts["calls"]
         self.number: int = facts["number"]
 
     def _greet(self, target: Target, application: str, replaces: str) -> dict[str, Any]:

@@ -5,12 +5,11 @@ for that or not; so nobody who is cancelled leaves half an answer behind.
 """
 
 import asyncio
-import contextlib
 import weakref
 from typing import Any, cast
 
 from qmgr import sockets, wire
-from qmgr.errors import MQError, Reason
+from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.link import Broken, Link, Target
 from qmgr.targets import CONNECT, Remote
 
@@ -31,6 +30,7 @@ class Channel(asyncio.Protocol):
         self._late = ""  # why it was given up
         self._given_up = False
         self.joined = False  # it carries calls
+        self.waits = False  # a get that may wait for ever
         self._half_closes = False
 
     # ---- what the loop calls
@@ -133,7 +133,11 @@ sockets.in_child(_in_child)
 
 
 class Pool:
-    """The channels of one session, whose anchor is the link's."""
+    """The channels of one session, whose anchor is the link's.
+
+    There may be so many as the daemon has said. Calls for which there is none stand in line, and that ends, since gets
+    that wait, for ever perhaps, leave one channel to the others, of which each is answered soon.
+    """
 
     def __init__(self, target: Target, link: Link) -> None:
         self.link = link
@@ -142,21 +146,53 @@ class Pool:
         self.loop = asyncio.get_running_loop()
         self._idle: list[Channel] = []
         self._all: set[Channel] = set()
+        self._room = asyncio.Semaphore(link.calls)  # for channels that are used, or being opened
+        self._waiting = 0  # gets
         self._looks: asyncio.TimerHandle | None = None  # for calls of which nothing is heard
         _pools.add(self)
 
     async def take(self) -> Channel:
-        """A channel that nobody uses. Raises Broken, MQError."""
-        if not self._idle:
-            opening = asyncio.ensure_future(self._open())
-            opening.add_done_callback(forget)
-            await asyncio.shield(opening)
-        if not self._idle:  # another task was quicker
-            return await self.take()
-        return self._idle.pop()
+        """A channel that nobody uses, when there is one. Raises Broken, MQError."""
+        await self._room.acquire()
+        if self._idle:
+            return self._idle.pop()
+        opening = asyncio.ensure_future(self._open())
+        try:
+            channel = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(self._keep)
+            raise
+        return channel if channel in self._all else await self.take()  # it was lost meanwhile
 
-    async def _open(self) -> None:
-        """One more. It is there for others if who wanted it was cancelled meanwhile."""
+    async def take_to_wait(self) -> Channel:
+        """The same for a get that waits. Raises Unavailable (2025) too."""
+        most = self.link.calls - 1
+        if self._waiting >= most:
+            text = f"a client waits for messages in {most} calls at a time at most"
+            raise Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED, name=self.name)
+        self._waiting += 1
+        try:
+            channel = await self.take()
+        except BaseException:
+            self._waiting -= 1
+            raise
+        channel.waits = True
+        return channel
+
+    def _keep(self, opening: "asyncio.Task[Channel]") -> None:
+        """Who wanted it was cancelled meanwhile: it is there for others."""
+        if not opening.cancelled() and opening.exception() is None and opening.result() in self._all:
+            self.free(opening.result())
+
+    async def _open(self) -> Channel:
+        """One more, for which there is room."""
+        try:
+            return await self._joined()
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def _joined(self) -> Channel:
         link, loop = self.link, asyncio.get_running_loop()
         if link.forked or link.broken:
             raise Broken("it was lost before")
@@ -180,9 +216,10 @@ class Pool:
             head = wire.decode_reply(answer)
             if head.op == wire.ERROR:
                 raise wire.error(answer, head)
+            if channel not in self._all:
+                raise Broken("the queue manager has closed it")
             channel.joined = True  # not before: another task would take one that was refused
-            if channel in self._all:  # it was not lost meanwhile
-                self.free(channel)
+            return channel
         except BaseException as exc:
             channel.close()
             self.lost(channel, broken=False)
@@ -210,12 +247,20 @@ class Pool:
 
     def free(self, channel: Channel) -> None:
         self._idle.append(channel)
+        self._unused(channel)
+
+    def _unused(self, channel: Channel) -> None:
+        self._room.release()
+        self._waiting -= channel.waits
+        channel.waits = False
 
     def lost(self, channel: Channel, *, broken: bool) -> None:
         """A channel is gone; `broken`: in a call, so the session is lost too."""
-        self._all.discard(channel)
-        with contextlib.suppress(ValueError):
+        if channel in self._idle:
             self._idle.remove(channel)
+        elif channel in self._all and channel.joined:
+            self._unused(channel)
+        self._all.discard(channel)
         if broken:
             self.close()
 

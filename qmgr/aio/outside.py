@@ -233,16 +233,18 @@ class Outside:
         _, answer = await self._send(pool, frame)
         return await self._answer(answer)
 
-    async def _send(self, pool: Pool, frame: bytes) -> "tuple[Channel, asyncio.Future[list[bytes]]]":
+    async def _send(
+        self, pool: Pool, frame: bytes, *, waits: bool = False
+    ) -> "tuple[Channel, asyncio.Future[list[bytes]]]":
         if len(frame) > pool.link.longest:
             raise wire.too_long(len(frame), pool.link.longest)
-        channel = await self._channel(pool)
+        channel = await self._channel(pool, waits=waits)
         return channel, channel.ask(frame)
 
-    async def _channel(self, pool: Pool) -> Channel:
-        """A channel for a request, of which nothing is done where this raises."""
+    async def _channel(self, pool: Pool, *, waits: bool = False) -> Channel:
+        """A channel for a request, of which nothing is done where this raises. `waits`: it is a get that does."""
         try:
-            return await pool.take()
+            return await (pool.take_to_wait() if waits else pool.take())
         except Broken as exc:
             raise self._lost(exc) from exc
 
@@ -407,7 +409,8 @@ class Outside:
         if unit is not None:
             unit.asked = True
         try:
-            answers = await self._taken(unit, *await self._send(pool, frame), patient=unit is None and tls)
+            sent = await self._send(pool, frame, waits=seconds != 0.0)
+            answers = await self._taken(unit, *sent, patient=unit is None and tls)
             found = heard(answers) if unit is None else unit.hear(answers)
         except NoMessageAvailable:
             return []

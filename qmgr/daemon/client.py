@@ -107,14 +107,18 @@ class Client:
 
     # ---- sockets
 
+    @property
+    def most(self) -> int:
+        """Calls at a time, each of which has a socket."""
+        return MOST_SOCKETS if self.session.peer.channel == LOCAL else MOST_FAR_SOCKETS
+
     def join(self, sock: Socket, calls: "Hangable") -> None:
         """One more socket for calls. Raises Unavailable."""
         with self._lock:
             if self.closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
-            most = MOST_SOCKETS if self.session.peer.channel == LOCAL else MOST_FAR_SOCKETS
-            if len(self._sockets) >= most:
-                text = f"a client makes {most} calls at a time at most"
+            if len(self._sockets) >= self.most:
+                text = f"a client makes {self.most} calls at a time at most"
                 raise Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED)
             self._sockets[sock] = calls
 

@@ -225,6 +225,7 @@ class LocalListener:
             "session": client.token.hex(),
             "number": client.session.number,
             "longest": self._service.channels.max_frame_length,
+            "calls": client.most,
             "proof": proof,
         }
         try:

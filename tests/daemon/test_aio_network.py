@@ -29,6 +29,8 @@ from tests.daemon.serving import Daemon, create, daemon, serving, waits
 from tests.daemon.test_client import far
 from tests.qmgr.world import NAME, bodies
 
+MOST = 4  # sockets, fewer than the daemon had told
+
 
 async def settle(qm: qmgr.aio.Connection) -> None:
     for _ in range(5):
@@ -69,7 +71,48 @@ def test_over_tcp(tmp_path: Path) -> None:
         asyncio.run(main(f"qmgr://{place}"))
 
 
-def test_of_more_calls_at_a_time_than_there_may_be_only_the_surplus_is_refused(tmp_path: Path) -> None:
+def test_calls_of_more_tasks_than_there_may_be_sockets_stand_in_line_behind_no_wait(tmp_path: Path) -> None:
+    """There may be 32 over a network. Commits and backouts were refused when gets waited in all of them."""
+
+    async def transfers(qm: qmgr.aio.Connection, number: int) -> None:
+        async with qm.begin() as unit:
+            await unit.put("B", b"%d" % number)
+            await unit.send("B", b"%d" % number)
+        with contextlib.suppress(ValueError):
+            async with qm.begin() as unit:
+                await unit.put("B", b"backed out")
+                raise ValueError
+
+    async def main(url: str) -> None:
+        async with asyncio.timeout(60), qmgr.aio.connect(url) as qm:
+            cancelled = [asyncio.create_task(qm.status()) for _ in range(MOST_FAR_SOCKETS + 8)]
+            await asyncio.sleep(0)  # sockets are being opened, or stood in line for
+            for task in cancelled:
+                task.cancel()
+            await asyncio.wait(cancelled)
+            await qm.status()
+            waiting = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(MOST_FAR_SOCKETS + 8)]
+            working = [asyncio.create_task(transfers(qm, number)) for number in range(100)]
+            await asyncio.gather(*working)
+            refused = [task.exception() for task in waiting if task.done()]
+            assert [getattr(one, "reason", None) for one in refused] == [Reason.MAX_CONNS_LIMIT_REACHED] * 9
+            for task in waiting[:5]:
+                task.cancel()
+            await asyncio.wait(waiting[:5])
+            waiting += [asyncio.create_task(qm.get("A", wait=60.0)) for _ in range(5)]
+            await qm.put_many("A", [b"x"] * 31)
+            told = await asyncio.gather(*waiting, return_exceptions=True)
+            assert len([one for one in told if isinstance(one, qmgr.Message)]) == 31
+            assert (await qm.queue("B")).depth == 200
+
+    with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
+        asyncio.run(main(f"qmgr://{place}"))
+        assert served.manager.transactions() == []
+
+
+def test_of_calls_for_which_the_daemon_refuses_a_socket_only_the_surplus_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A socket that the daemon had refused was taken by another task, and closed under it: the session seemed lost."""
 
     async def comes_back(qm: qmgr.aio.Connection) -> list[Reason]:
@@ -82,19 +125,20 @@ def test_of_more_calls_at_a_time_than_there_may_be_only_the_surplus_is_refused(t
 
     async def main(url: str) -> None:
         async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
+            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", MOST)
             unit = qm.begin()
             await unit.put("B", b"kept")
-            told = set(chain(*await asyncio.gather(*[comes_back(qm) for _ in range(MOST_FAR_SOCKETS + 8)])))
+            told = set(chain(*await asyncio.gather(*[comes_back(qm) for _ in range(MOST + 8)])))
             assert told <= {Reason.NO_MSG_AVAILABLE, Reason.MAX_CONNS_LIMIT_REACHED}
-            waiting = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(MOST_FAR_SOCKETS + 8)]
+            waiting = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(MOST + 8)]
             while sum(task.done() for task in waiting) < 8:
                 await asyncio.sleep(0.01)
-            waits(served, "A", MOST_FAR_SOCKETS)
-            served.manager.put_many("A", [b"x"] * MOST_FAR_SOCKETS)
+            waits(served, "A", MOST)
+            served.manager.put_many("A", [b"x"] * MOST)
             told = await asyncio.gather(*waiting, return_exceptions=True)
             refused = [one for one in told if isinstance(one, Unavailable)]
             assert [one.reason for one in refused] == [Reason.MAX_CONNS_LIMIT_REACHED] * 8
-            assert len([one for one in told if isinstance(one, qmgr.Message)]) == MOST_FAR_SOCKETS
+            assert len([one for one in told if isinstance(one, qmgr.Message)]) == MOST
             await unit.commit()
 
     with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
@@ -105,14 +149,14 @@ def test_of_more_calls_at_a_time_than_there_may_be_only_the_surplus_is_refused(t
 @pytest.mark.parametrize("prepares", [False, True])
 @pytest.mark.parametrize("sends", [False, True])
 def test_an_end_of_a_unit_for_which_there_is_no_socket_is_refused_and_can_be_called_again(
-    tmp_path: Path, prepares: bool, sends: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepares: bool, sends: bool
 ) -> None:
     """Nobody had asked the daemon, and still the unit of work was prepared here, or its outcome not known."""
     xid = Xid(1, b"a", b"") if prepares else None
 
     async def waits_in_all(qm: qmgr.aio.Connection) -> list[asyncio.Task[qmgr.Message]]:
-        tasks = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(MOST_FAR_SOCKETS)]
-        while len(served.manager._engine.state.queues["A"].waiters.line) < MOST_FAR_SOCKETS:
+        tasks = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(MOST)]
+        while len(served.manager._engine.state.queues["A"].waiters.line) < MOST:
             await asyncio.sleep(0.01)
         return tasks
 
@@ -127,6 +171,7 @@ def test_an_end_of_a_unit_for_which_there_is_no_socket_is_refused_and_can_be_cal
 
     async def main(url: str) -> None:
         async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
+            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", MOST)
             unit, other = qm.begin(xid), qm.begin()
             await unit.put("B", b"first")
             if sends:
