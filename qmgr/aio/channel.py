@@ -153,6 +153,8 @@ class Pool:
 
     async def take(self) -> Channel:
         """A channel that nobody uses, when there is one. Raises Broken, MQError."""
+        if self.link.forked:
+            raise Broken("it is the parent's")  # who has left no room, perhaps
         await self._room.acquire()
         if self._idle:
             return self._idle.pop()
@@ -194,7 +196,7 @@ class Pool:
 
     async def _joined(self) -> Channel:
         link, loop = self.link, asyncio.get_running_loop()
-        if link.forked or link.broken:
+        if link.broken:
             raise Broken("it was lost before")
         try:
             target = self._target

@@ -557,6 +557,45 @@ def test_a_forked_child_that_calls_is_told_so_by_each_call(tmp_path: Path, way: 
         assert done.stdout.split() == ["2018"] * 11 + ["5"], done.stderr
 
 
+FORKS_WITH_ALL_SOCKETS_USED = """
+import asyncio, os, sys
+import qmgr.aio
+
+async def goes_on(messages, qm) -> None:
+    try:
+        async for _ in messages:
+            pass
+    except qmgr.Unavailable:
+        await qm.put("A", b"by the child")
+
+async def main() -> None:
+    async with qmgr.aio.connect(sys.argv[1]) as qm:
+        messages = qm.browse("A")
+        await anext(messages)
+        waiting = [asyncio.create_task(qm.get("B", wait=None)) for _ in range(31)]
+        await asyncio.sleep(0)
+        waiting.append(asyncio.create_task(qm.status()))
+        await asyncio.sleep(0)
+        child = os.fork()
+        if not child:
+            asyncio.run(goes_on(messages, qm))
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        os._exit(0)
+
+asyncio.run(main())
+"""
+
+
+def test_a_forked_child_does_not_stand_in_line_for_sockets_of_its_parent(tmp_path: Path) -> None:
+    with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
+        served.manager.put_many("A", [b"x"] * 500)
+        program = [sys.executable, "-c", FORKS_WITH_ALL_SOCKETS_USED, f"qmgr://{place}"]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=30)
+        assert done.stdout == "0\n", done.stderr
+        assert bodies(served.manager, "A")[-1] == b"by the child"
+
+
 def test_a_forked_child_neither_ends_the_session_nor_keeps_it(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         served.manager.put_many("A", [b"1", b"2"])
