@@ -366,6 +366,8 @@ class Paging:
 
         Raises QueueDamaged, OSError.
         """
+        if not self.depth and not self.uncommitted:
+            self.expiring = 0  # which a restart has counted by blocks
         found = {e.sequence: e for e in islice(self._over(now), max(most, A_SCAN))}
         for lane in self._lanes.values():
             if not lane.paged:

@@ -743,6 +743,29 @@ def test_what_expires_when_it_has_left_memory_costs_none() -> None:
     assert [len(lane.given_back) for lane in made.lanes] == [0]
 
 
+def test_an_empty_queue_has_nothing_that_expires_however_many_a_restart_has_counted() -> None:
+    """It counts all messages of a block that has one which expires: each get would look at the clock for good."""
+    made = Paged(buffer=0)
+    for n in range(100):
+        made.put(expires=50 if n == 50 else 0)
+    made.checkpoint()
+    made.restart()
+    queue = made.queue
+    assert queue.expiring > 1
+    for expired in (queue.sweep(9, 30), queue.sweep(99, 30)):
+        queue.take_each(expired)
+    assert queue.expiring > 1
+    while (first := queue.first()) is not None:
+        queue.lock(first)
+        made.got.append(first)
+    queue.sweep(99, 30)
+    assert queue.expiring, "what is locked may come back"
+    for entry in made.got:
+        queue.remove(entry)
+    queue.sweep(99, 30)
+    assert queue.expiring == 0
+
+
 def test_taking_from_the_middle_costs_no_memory() -> None:
     queue = filled(1000).queue
     for one in list(queue.ready(1000))[1:]:
