@@ -163,6 +163,7 @@ class Command:
         parser = self.parser()
         parser.words = words
         args = parser.parse_intermixed_args(words) if self.mixed else parser.parse_args(words)
+        args.words = words
         try:
             return self.run(args)
         except (IniError, NameError_, NotAuthorized, ObjectInUse):

@@ -8,16 +8,15 @@ from qmgr.cli.command import Command, Failure, printed
 from qmgr.compiled import is_compiled
 
 NAMES = (  # in the order in which they are shown
-    *("crtmqm", "strmqm", "endmqm", "dltmqm", "dspmq", "dspmqtrn", "rsvmqtrn", "runmqsc", "rcdmqimg", "rcrmqobj"),
-    *("recover-to", "archive-log", "compress-log", "remove-log", "dmpmqlog", "checkini", "status", "logstat", "space"),
-    *("setmqaut", "dspmqaut", "setuser", "migmqlog", "repair"),
+    *("crtmqm", "strmqm", "endmqm", "dltmqm", "dspmq", "dspmqtrn", "rsvmqtrn", "runmqsc", "dmpmqcfg", "rcdmqimg"),
+    *("rcrmqobj", "recover-to", "archive-log", "compress-log", "remove-log", "dmpmqlog", "checkini", "status"),
+    *("logstat", "space", "setmqaut", "dspmqaut", "setuser", "migmqlog", "repair"),
     *("amqsput", "amqsget", "amqsgbr", "amqsbcg", "amqsblst"),
 )
 ELSEWHERE = {  # of IBM MQ: what to use
     "dspmqver": "qm --version",
     "runmqlsr": "a Listener stanza of qm.ini",
     "endmqlsr": "a Listener stanza of qm.ini",
-    "dmpmqcfg": "DISPLAY in runmqsc",
     "dmpmqaut": "DISPLAY AUTHREC in runmqsc",
     **dict.fromkeys(("dspmqinf", "addmqinf", "rmvmqinf"), "mqs.ini, or --data-path"),
     "dspmqfls": "qm space",

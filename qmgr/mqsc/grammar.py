@@ -219,6 +219,11 @@ QMGR = table(
 )
 
 
+def defaults(table: Table) -> dict[str, Any]:
+    """Of an object that MQSC defines, by their names in Python: those of IBM MQ."""
+    return {row.python: row.default for row in table.values() if row.python}
+
+
 def custom(text: str) -> dict[str, Any]:
     """What CUSTOM of a local queue sets: CAPEXPRY, which had no attribute of its own before 9.4. Raises ValueError."""
     found = re.fullmatch(r" *CAPEXPRY *\( *(\w+) *\) *", text, re.IGNORECASE)

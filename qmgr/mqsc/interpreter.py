@@ -73,7 +73,7 @@ class Interpreter:
         table = grammar.QLOCAL
         settings = _python(statement, table)
         like = statement.options.get("LIKE")
-        of = _attributes(self._local(like), table) if like else _defaults(table)
+        of = _attributes(self._local(like), table) if like else grammar.defaults(table)
         if self._is_alias(statement.name):
             raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is an alias queue.")
         self._define(statement, self._manager.define_queue, self._manager.alter_queue, of | settings)
@@ -157,7 +157,7 @@ class Interpreter:
         table = grammar.QALIAS
         settings = _python(statement, table)
         like = statement.options.get("LIKE")
-        of = _attributes(self._alias(like), table) if like else _defaults(table)
+        of = _attributes(self._alias(like), table) if like else grammar.defaults(table)
         wanted = of | settings
         if self._locals(statement.name):
             raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is a local queue.")
@@ -382,11 +382,6 @@ def _python(statement: Statement, table: grammar.Table) -> dict[str, Any]:
 def _custom(statement: Statement, table: grammar.Table) -> dict[str, Any]:
     """What CUSTOM says that is to be set. Raises ValueError."""
     return grammar.custom(statement.settings.get("CUSTOM", "")) if table is grammar.QLOCAL else {}
-
-
-def _defaults(table: grammar.Table) -> dict[str, Any]:
-    """Of an object that MQSC defines: those of IBM MQ."""
-    return {row.python: row.default for row in table.values() if row.python}
 
 
 def _attributes(definition: object, table: grammar.Table) -> dict[str, Any]:
