@@ -731,12 +731,20 @@ def test_an_extent_that_a_copy_of_the_control_file_names_and_that_is_gone(log_ty
 
 
 @pytest.mark.parametrize(
-    "claims",
-    [{"epoch": 0}, {"log_id": bytes(16)}, {"number": 7}, {"sequence": 2}],
+    ("claims", "comes"),
+    [
+        ({"epoch": 0}, "all there"),
+        ({"log_id": bytes(16)}, "refused"),
+        ({"number": 7}, "all there"),
+        ({"sequence": 2}, "all there"),
+    ],
     ids=["an earlier life", "another log", "another file", "an earlier part"],
 )
-def test_a_file_that_is_left_over_where_the_log_ends(claims: dict[str, Any]) -> None:
-    """No table names it, and its header says of itself that it is none of the log's next part."""
+def test_a_file_that_is_left_over_where_the_log_ends(claims: dict[str, Any], comes: str) -> None:
+    """No table names it, and its header says of itself that it is none of the log's next part.
+
+    That of another log is not written over where it is in the way of a new extent.
+    """
     life = LogLife(3, WriteIntegrity.TRIPLE)
     size = life.config.extent_bytes
     up_to(life, 3 * size)
@@ -749,7 +757,7 @@ def test_a_file_that_is_left_over_where_the_log_ends(claims: dict[str, Any]) -> 
     assert outcome(life) == "refused"
     life.disk = before
     life.disk.poke(path, attrs.evolve(header, **claims).encode() + rest)
-    assert outcome(life) == "all there"
+    assert outcome(life) == comes
 
 
 def test_an_extent_that_was_made_ahead_for_later_tells_nothing_of_the_next_part() -> None:

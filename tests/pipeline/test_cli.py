@@ -65,8 +65,8 @@ def test_each_job_says_which_words_it_takes(name: str, capsys: pytest.CaptureFix
         (["history", "/x", "--out", "s3://bucket/lake"], "name a directory that this machine and all workers have"),
         (["history", "hdfs://one/data", "--out", "o"], "PATH was given 'hdfs://one/data'; name a path where"),
         (["history", "", "--out", "o"], "PATH was given ''; name a path where"),
-        (["history", "/x\udcff", "--out", "o"], "PATH was given '/x\\udcff'; name a path where"),
-        (["history", "/x", "--out", "o\udcff"], "--out was given 'o\\udcff'; name a directory"),
+        (["history", "/x\udcff", "--out", "o"], "PATH was given '/x\\xff'; name a path where"),
+        (["history", "/x", "--out", "o\udcff"], "--out was given 'o\\xff'; name a directory"),
     ],
 )
 def test_wrong_words_get_one_sentence_before_spark_is_started(
