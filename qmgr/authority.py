@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from qmgr.errors import Mistake, NotAuthorized, Reason, UnknownQueue
+from qmgr.errors import AliasOfAlias, Mistake, NotAuthorized, Reason, UnknownQueue
 
 QUEUE, QMGR = "queue", "qmgr"
 VERBS = ("connect", "inquire", "put", "get", "browse", "admin")
@@ -176,7 +176,7 @@ def is_there(manager: Named, profile: str) -> bool:
         return True
     try:
         manager.queue(profile)
-    except UnknownQueue:
+    except (UnknownQueue, AliasOfAlias):
         return any(alias.name == profile for alias in manager.aliases())
     return True
 

@@ -19,6 +19,7 @@ from qmgr.verbs import LONGEST_WAIT
 HANDSHAKE = 30.0  # seconds
 TIMEOUT = 60.0  # seconds for an answer: twice what a disk may hang that is ill, and as long as a daemon waits for us
 LEAVING = 2.0
+FEWEST_CALLS = 32  # at a time; a daemon that does not say how many takes so many
 LONGEST = 0xFFFFFFFF + 4  # bytes of a reply
 
 
@@ -96,7 +97,7 @@ class Link:
             raise
         self.token: str = facts["session"]
         self.longest: int = facts["longest"]
-        self.calls: int = facts["calls"]
+        self.calls: int = facts.get("calls", FEWEST_CALLS)
         self.number: int = facts["number"]
 
     def _greet(self, target: Target, application: str, replaces: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.link import Broken, Link, Target
 from qmgr.targets import CONNECT, Remote
 
+PAUSES_S = (0.01, 0.03, 0.1, 0.3)  # between tries to open a channel for which there should be room
 LOOKS = 10  # at most, in the time after which a call is given up
 
 
@@ -187,9 +188,17 @@ class Pool:
             self.free(opening.result())
 
     async def _open(self) -> Channel:
-        """One more, for which there is room."""
+        """One more, for which there is room, though the daemon may not have seen yet that others were given up."""
+        pauses = iter(PAUSES_S)
         try:
-            return await self._joined()
+            while True:
+                try:
+                    return await self._joined()
+                except Unavailable as exc:
+                    pause = next(pauses, None) if exc.reason == Reason.MAX_CONNS_LIMIT_REACHED else None
+                    if pause is None:
+                        raise
+                    await asyncio.sleep(pause)
         except BaseException:
             self._room.release()
             raise
@@ -209,9 +218,12 @@ class Pool:
             sock.setblocking(False)
             _, channel = await loop.create_connection(lambda: Channel(self, sock), sock=sock, **tls)
         except (MQError, OSError) as exc:
-            if isinstance(exc, MQError) and link.is_there():
+            if not link.is_there():
+                raise Broken(str(exc)) from exc
+            if isinstance(exc, MQError):
                 raise
-            raise Broken(str(exc)) from exc
+            text = f"no connection can be made for this call to queue manager {self.name!r} ({exc}); nothing was done"
+            raise Unavailable(text, name=self.name) from exc
         self._all.add(channel)
         try:
             [answer] = await channel.ask(wire.hello(wire.JOIN, bytes.fromhex(link.token)))

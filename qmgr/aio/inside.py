@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from qmgr.aio.connection import Connection
-from qmgr.aio.units import running_loop, to_the_end
+from qmgr.aio.units import calling_task, running_loop, to_the_end
 from qmgr.delivery import Watch
 from qmgr.manager import QueueManager as InProcess
 from qmgr.manager import UnitOfWork
@@ -154,16 +154,18 @@ class Inside:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(come.set)
 
-        watch = Watch(wake)
+        watch, looked = Watch(wake), False  # since it was woken; else the next in line has to
         its = unit._unit if unit is not None else None
         queue = self._engine.stand(queue, watch, its, which)
         try:
             found = await to_the_end(self.run(call))
             if not found:
                 await come.wait()
+                found = await to_the_end(self.run(call))
+                looked = True
             return found
         finally:
-            self._engine.leave(queue, watch, its)
+            self._engine.leave(queue, watch, its, looked=looked)
 
     async def dead_letter(self, unit: InsideUnit | None, message: Message, reason: int) -> Message:
         return await self.run(lambda: self._manager.dead_letter(unit, message, reason))
@@ -183,11 +185,12 @@ class Inside:
         return await self.run(lambda: verb(*args, **options))
 
     def end(self, mode: str) -> Coroutine[Any, Any, None]:
-        return self._end(mode, None if self.forked else asyncio.current_task())
+        return self._end(mode, calling_task())
 
     async def _end(self, mode: str, caller: "asyncio.Task[Any] | None") -> None:
         if self.forked:
             return
+        caller = caller or asyncio.current_task()
         for number, task in self._began.items():  # as with threads: who is gone, or is here, ends no unit of work
             unit = self._engine.state.uows.get(number)
             if unit is not None and (task is None or task is caller or task.done()):

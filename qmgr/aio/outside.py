@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from qmgr import values, wire
 from qmgr.aio.channel import Channel, Pool, forget
 from qmgr.aio.pages import Answers, Browse, OutsideReplay
-from qmgr.aio.units import running_loop, strike_later, to_the_end
+from qmgr.aio.units import calling_task, running_loop, strike_later, to_the_end
 from qmgr.client import REMEMBERED
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link, Target, messages
@@ -498,12 +498,13 @@ class Outside:
         return values.loads(answer[head.at :])
 
     def end(self, mode: str) -> Coroutine[Any, Any, None]:
-        running_loop()
-        return self._end(mode, asyncio.current_task())
+        return self._end(mode, calling_task())
 
     async def _end(self, mode: str, caller: "asyncio.Task[Any] | None") -> None:
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+        running_loop()
+        caller = caller or asyncio.current_task()
         for unit in list(self._units):
             if unit.task is caller and unit.told is ACTIVE:
                 with contextlib.suppress(MQError):

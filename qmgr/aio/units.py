@@ -31,6 +31,14 @@ def running_loop() -> asyncio.AbstractEventLoop:
         ) from None
 
 
+def calling_task() -> "asyncio.Task[Any] | None":
+    """The task that calls; None where no event loop runs, and what is made here is for one to run later."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
 async def to_the_end(work: Awaitable[T]) -> T:
     """Wait for `work` to its end, whatever happens to this task.
 

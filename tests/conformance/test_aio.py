@@ -14,6 +14,7 @@ import pytest
 import qmgr.aio
 from qmgr import Reason, UowState, Xid, manager
 from qmgr.aio.units import to_the_end
+from qmgr.engine import Engine
 from tests.conformance.calls import DEADLINE
 from tests.conformance.nursery import Daemon, Nursery
 from tests.qmgr.world import NAME, SMALL
@@ -282,6 +283,68 @@ def test_who_ends_a_queue_manager_does_not_wait_for_a_unit_of_work_of_its_own(
     asyncio.run(main())
     with qmgr.start(NAME, data_path=tmp_path) as qm:
         assert qm.queue("A").depth == 0
+
+
+@pytest.mark.parametrize("way", ["in-process", "client"])
+@pytest.mark.parametrize("by", ["run_until_complete", "run_coroutine_threadsafe"])
+def test_an_end_may_be_made_where_no_event_loop_runs(tmp_path: Path, nursery: Nursery, way: str, by: str) -> None:
+    qmgr.create(NAME, data_path=tmp_path, **SMALL)
+    if way == "client":
+        nursery.start(tmp_path)
+    open_it: Any = qmgr.aio.connect if way == "client" else qmgr.aio.start
+    loop = asyncio.new_event_loop()
+
+    async def opened() -> Any:
+        return await open_it(NAME, data_path=tmp_path)
+
+    try:
+        qm = loop.run_until_complete(opened())
+        if by == "run_until_complete":
+            loop.run_until_complete(qm.end())
+        else:
+            running = threading.Thread(target=loop.run_forever)
+            running.start()
+            asyncio.run_coroutine_threadsafe(qm.end(), loop).result(DEADLINE)
+            loop.call_soon_threadsafe(loop.stop)
+            running.join()
+    finally:
+        loop.close()
+    with qmgr.start(NAME, data_path=tmp_path):
+        pass  # it has ended
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("ids", [{}, {"correlation_id": b"c"}])
+def test_who_is_woken_for_nothing_looks_and_wakes_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids: dict[str, bytes]
+) -> None:
+    """They woke each other for ever, once a message had come for one of them."""
+    stands = 0
+    stand = Engine.stand
+
+    def counted(*args: Any) -> str:
+        nonlocal stands
+        stands += 1
+        return stand(*args)
+
+    monkeypatch.setattr(Engine, "stand", counted)
+    qmgr.create(NAME, data_path=tmp_path, **SMALL)
+
+    async def main() -> int:
+        async with opened(lambda: qmgr.aio.start(NAME, data_path=tmp_path), "A") as qm:
+            waiting = [asyncio.create_task(qm.get("A", wait=None, **ids)) for _ in range(3)]
+            while stands < 3:
+                await asyncio.sleep(0.01)
+            await qm.put("A", b"x", **ids)
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for _ in range(20):
+                await settle(qm)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+            return stands
+
+    assert asyncio.run(main()) <= 6, "each stands once more at most"
 
 
 def test_what_a_cancelled_call_raises_is_nobodys_business(opening: Open) -> None:

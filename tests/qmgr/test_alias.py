@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 import qmgr
-from qmgr import repairing
+from qmgr import authority, repairing
 from qmgr.errors import AliasOfAlias, AlreadyExists, Inhibited, Mistake, MQError, Reason, UnknownQueue
 from qmgr.migration import migrate_log
 from recovery import dump
@@ -347,3 +347,12 @@ def test_an_alias_that_stands_for_nothing_yet(qm: qmgr.QueueManager) -> None:
     assert reason(lambda: qm.put("LATER", b"x")) is Reason.UNKNOWN_ALIAS_BASE_Q
     qm.alter_alias("LATER", target="A")
     assert qm.put("LATER", b"x").queue == "A"
+
+
+def test_rights_on_an_alias_of_an_alias_can_be_given(qm: qmgr.QueueManager) -> None:
+    """It is there, though nobody can use it yet."""
+    qm.define_alias("ONE", "A")
+    qm.define_alias("TWO", "ONE")
+    assert authority.is_there(qm, "TWO")
+    result = qm.mqsc("SET AUTHREC PROFILE(TWO) PRINCIPAL('mia') OBJTYPE(QUEUE) AUTHADD(PUT)")
+    assert result.code == 0, result.text
