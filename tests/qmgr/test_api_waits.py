@@ -11,7 +11,7 @@ import pytest
 import qmgr
 from qmgr import Reason
 from qmgr.due import Waiters
-from qmgr.verbs import ANY
+from qmgr.verbs import ANY, Wanted
 from tests.qmgr.world import Call, World, reason_of
 
 Real = Callable[..., qmgr.QueueManager]
@@ -612,3 +612,23 @@ def test_a_unit_of_work_wakes_as_many_as_it_has_put_messages(qm: qmgr.QueueManag
         for body in (b"1", b"2", b"3"):
             unit.put("A", body)
     assert sorted(call.outcome() for call in calls) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids"),
+    [
+        (Wanted(message_id=b"1".ljust(24, b"\0")), {"message_id": b"1"}),
+        (Wanted(correlation_id=b"1".ljust(24, b"\0")), {"correlation_id": b"1"}),
+        (Wanted(group_id=b"1".ljust(24, b"\0")), {"group_id": b"1"}),
+    ],
+)
+def test_who_waits_for_a_certain_message_is_woken_by_no_other(
+    qm: qmgr.QueueManager, wanted: Wanted, ids: dict[str, Any]
+) -> None:
+    event = threading.Event()
+    qm._engine.stand("A", event, None, wanted)
+    qm.put("A", b"")
+    qm.put("A", b"", **dict.fromkeys(ids, b"2"))
+    assert not event.is_set()
+    qm.put("A", b"", **ids)
+    assert event.is_set()
