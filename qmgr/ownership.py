@@ -1,6 +1,7 @@
 """Owning a queue manager: a lock beside its data and one beside its log; who has it, and who may not."""
 
 import errno
+import sys
 
 from logger.disk import Disk, Lock
 from logger.errors import LogInUse
@@ -18,6 +19,14 @@ def refuse_root(disk: Disk, path: str, name: str) -> None:
         why = f"this is user {owner!r}'s, who could not open what root leaves there; be that user"
         denied = PermissionError(errno.EPERM, why, path)
         raise Unavailable(f"{why}: {path}", reason=Reason.NOT_AUTHORIZED, name=name) from denied
+
+
+def refuse_without_gil(name: str) -> None:
+    """Refuse a Python whose threads run at once: nothing here has been proven on one. Raises Unavailable."""
+    has_gil = getattr(sys, "_is_gil_enabled", None)  # CPython 3.13 and newer can say
+    if has_gil is not None and not has_gil():
+        text = "this Python runs without the GIL, and on such a one qmgr is not proven; start it with PYTHON_GIL=1"
+        raise Unavailable(f"{text}: queue manager {name!r}", name=name)
 
 
 class Ownership:
@@ -41,9 +50,10 @@ def own(
     """Own the queue manager until the locks are released or the process ends. Raises InUse, saying who has it.
 
     The log, if there is one, has a lock of its own, since a copy of the data would lead to the same log. `command`: one
-    that works on the files, and does not run the queue manager.
+    that works on the files, and does not run the queue manager. Raises Unavailable on a Python without the GIL.
     """
     held = held or Ownership()
+    refuse_without_gil(location.name)
     try:
         _lock(disk, location, location.lock, "", held, command)
         if log_dir is not None:

@@ -54,6 +54,17 @@ def test_row_62_a_second_start_in_this_process_says_who_holds_it(real: Real, tmp
     assert bodies(real(), "A") == [b"still works"]
 
 
+def test_a_python_without_the_gil_is_refused_and_holds_nothing(
+    real: Real, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real().end()
+    with monkeypatch.context() as without_gil:
+        without_gil.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+        with pytest.raises(qmgr.Unavailable, match=r"start it with PYTHON_GIL=1: queue manager 'QM1'"):
+            qmgr.start(NAME, data_path=tmp_path)
+    assert real().status().name == NAME
+
+
 def test_who_calls_again_and_again_when_it_has_ended_fills_no_memory(world: World) -> None:
     world.qm.end()
     calls: list[Callable[[], object]] = [lambda: world.qm.put("A", b""), lambda: world.qm.get("A"), world.qm.begin]
