@@ -279,7 +279,7 @@ def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrD
     write_new(
         disk, location.data_dir, encode_file(start, [json.dumps({"qmgr": attrs.asdict(qmgr), "catalog": 0}).encode()])
     )
-    put_in_place(disk, location.data_dir)
+    put_in_place(disk, location.data_dir, log_id)
     at_rest.create(disk, log, log_id)  # whose it is the checkpoint says by now
     replace_file(disk, location.ini, text.encode())
 

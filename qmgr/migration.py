@@ -135,7 +135,7 @@ class _Migration:
         data = checkpoint.encode_file(newest, [json.dumps(fields).encode() for fields in lines])
         for _ in range(2):  # the file before must not name them either
             checkpoint.write_new(disk, directory, data)
-            checkpoint.put_in_place(disk, directory)
+            checkpoint.put_in_place(disk, directory, bytes.fromhex(newest.log_id))
 
     def _reworded(self, values: dict[str, str]) -> tuple[bytes, dict[str, str]]:
         """The text of qm.ini with these values, and those of them that it did not have. Raises IniError."""

@@ -283,7 +283,7 @@ class _Recovery:
             units={},
         )
         write_new(disk, target.data_dir, encode_file(start, lines))
-        put_in_place(disk, target.data_dir)
+        put_in_place(disk, target.data_dir, log_id)
         if in_doubt:
             self._log_doubtful(config, first, epoch, in_doubt)
         self._put_ini_in_place()

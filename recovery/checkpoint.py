@@ -120,13 +120,30 @@ def write_new(disk: Disk, directory: str, data: bytes) -> None:
         write_whole(disk, path, data)
 
 
-def put_in_place(disk: Disk, directory: str) -> None:
-    """Let the new checkpoint file count, keeping the one before. Whatever crashes, a whole one is there."""
+def put_in_place(disk: Disk, directory: str, log_id: bytes) -> None:
+    """Let the new checkpoint file count, keeping the one before. Whatever crashes, a whole one is there.
+
+    One that is damaged, or another queue manager's, is not kept: a start has gone back to the one before it, which is
+    the only whole one until the new file has its name.
+    """
     path, previous = f"{directory}/{NAME}", f"{directory}/{PREVIOUS}"
-    if disk.exists(path):
+    if _is_whole(disk, path, log_id):
         disk.rename(path, previous)
     disk.rename(path + ".new", path)
     disk.sync_dir(directory)
+
+
+def _is_whole(disk: Disk, path: str, log_id: bytes) -> bool:
+    """Is that a checkpoint file of this log that a start could use?"""
+    try:
+        decoded = decode_file(read_whole(disk, path))
+    except FileNotFoundError:
+        return False
+    except OSError as exc:
+        if exc.errno in NO_MEANS:  # that says nothing of the file
+            raise
+        return False
+    return decoded is not None and decoded[0].log_id == log_id.hex()
 
 
 def keep_reserve(disk: Disk, directory: str, size: int) -> None:
@@ -330,7 +347,7 @@ class Checkpointer:
             log.check_ours_as_leader()
             write_new(self._disk, self._directory, data)
             named = True
-            put_in_place(self._disk, self._directory)
+            put_in_place(self._disk, self._directory, log.state.log_id)
             self.heads = self.heads[1], checkpoint.head
             self.in_flight = in_flight
         except OSError:

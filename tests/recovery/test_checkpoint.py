@@ -18,7 +18,7 @@ from recovery.errors import CheckpointDamaged
 from tests.qmgr.world import DATA, World, bodies
 from tests.qmgr.world import NAME as QM
 from tests.sim.disk import SimCrash, SimDisk
-from tests.sim.loss import LOSE_ALL
+from tests.sim.loss import KEEP_ALL, LOSE_ALL
 
 ID = b"i" * 16
 lines = st.binary(max_size=60).map(lambda data: data.replace(b"\n", b""))
@@ -69,7 +69,7 @@ def test_row_40_any_flip_or_cut_is_noticed(catalogue: list[bytes], data: st.Data
 
 def write(disk: SimDisk, lsn: int) -> None:
     checkpoint.write_new(disk, "", checkpoint.encode_file(one(lsn), [b"line"]))
-    checkpoint.put_in_place(disk, "")
+    checkpoint.put_in_place(disk, "", ID)
 
 
 def test_the_newest_comes_first_and_the_one_before_is_kept() -> None:
@@ -128,6 +128,45 @@ def test_row_18_a_whole_checkpoint_is_there_whatever_crashes(part: float) -> Non
             found = [made.lsn for made, _ in checkpoint.read_files(disk.crash(seed), "", ID)]
             assert found[0] in ((16, 24) if crashed else (24,)), (n, seed, found)
     assert n > 5
+
+
+@pytest.mark.parametrize("newest", [b"damaged", checkpoint.encode_file(one(32, log_id=(b"j" * 16).hex()), [])])
+def test_where_only_the_one_before_is_whole_it_is_kept_until_there_is_a_new_one(newest: bytes) -> None:
+    """It was the first to go: where that was all that happened neither was left."""
+    n = 0
+    crashed = True
+    while crashed:
+        n += 1
+        for loss in (KEEP_ALL, LOSE_ALL, *range(6)):
+            disk = SimDisk()
+            write(disk, 8)
+            write(disk, 16)
+            disk.poke(f"/{NAME}", newest)
+            disk.crash_after(n)
+            try:
+                write(disk, 24)
+                crashed = False
+            except SimCrash:
+                crashed = True
+            found = [made.lsn for made, _ in checkpoint.read_files(disk.crash(loss), "", ID)]
+            assert found[0] in ((8, 24) if crashed else (24,)), (n, loss, found)
+    assert found == [24, 8]
+
+
+@pytest.mark.parametrize(("error", "kept"), [(errno.EMFILE, True), (errno.EIO, False)])
+def test_one_that_can_not_be_read_now_is_not_taken_for_damaged(error: int, kept: bool) -> None:
+    disk = SimDisk()
+    write(disk, 8)
+    write(disk, 16)
+    checkpoint.write_new(disk, "", checkpoint.encode_file(one(24), []))
+    disk.fail("open", error, where=lambda path: path.endswith(NAME))
+    if kept:
+        with pytest.raises(OSError, match="Too many open files"):
+            checkpoint.put_in_place(disk, "", ID)
+        checkpoint.put_in_place(disk, "", ID)
+    else:
+        checkpoint.put_in_place(disk, "", ID)
+    assert [found.lsn for found, _ in checkpoint.read_files(disk, "", ID)] == [24, 16 if kept else 8]
 
 
 def test_a_checkpoint_that_finds_no_disk_space_leaves_the_one_before(world: World) -> None:
