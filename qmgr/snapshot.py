@@ -5,7 +5,6 @@ A message that is got in the meantime is written all the same: the log has its g
 """
 
 import contextlib
-import errno
 import json
 import threading
 from array import array
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from logger.disk import NO_SPACE, NOT_ALLOWED
+from logger.disk import NO_MEANS, NO_SPACE
 from qmgr import segments
 from qmgr.batch import Batch, Items, still_there
 from qmgr.entry import GONE, Entry
@@ -548,6 +547,6 @@ class StateSnapshot:
                 if state.disk.exists(path):
                     state.disk.unlink(path)
             except OSError as exc:  # the checkpoint is complete, and the file can go with a later one
-                if exc.errno not in (*NOT_ALLOWED, errno.ENOMEM):
+                if exc.errno not in NO_MEANS:
                     raise
                 state.doomed.append((name, number))

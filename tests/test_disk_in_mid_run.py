@@ -175,8 +175,10 @@ def test_row_55_a_checkpoint_that_may_not_be_written_is_refused_and_can_be_had_l
     assert life.qm.status().checkpoints == before + 1
 
 
-def test_row_55_a_segment_that_may_not_be_deleted_is_deleted_later() -> None:
-    """Faults 55: the checkpoint is complete, and that file is in nobody's way."""
+@pytest.mark.parametrize("error", [errno.EACCES, errno.ENOSPC, errno.EDQUOT])
+def test_row_55_a_segment_that_may_not_be_deleted_is_deleted_later(error: int) -> None:
+    """Faults 55: the checkpoint is complete, and that file is in nobody's way. A file system that copies what is
+    written over has no room to delete when it is full: an end in order was none then, and lost what it had kept."""
     world = World()
     world.qm.define_queue("A")
     world.qm.define_queue("H", default_persistence=False, non_persistent_class="HIGH")
@@ -190,11 +192,11 @@ def test_row_55_a_segment_that_may_not_be_deleted_is_deleted_later() -> None:
         return len(world.disk.list("/data/qmgrs/QM1/queues/A"))
 
     usual = min(turn() for _ in range(4))
-    world.disk.fail("unlink", errno.EACCES, once=False, where=lambda path: path.endswith(".seg"))
+    world.disk.fail("unlink", error, once=False, where=lambda path: path.endswith(".seg"))
     assert [turn() for _ in range(4)][-1] >= usual + 4
     world.disk.heal()
     assert min(turn() for _ in range(4)) == usual
-    world.disk.fail("unlink", errno.EACCES, once=False, where=lambda path: path.endswith(".seg"))
+    world.disk.fail("unlink", error, once=False, where=lambda path: path.endswith(".seg"))
     world.qm.put_many("H", [b"h"] * 10)
     world.qm.end()
     world.disk.heal()
@@ -328,6 +330,22 @@ def test_row_56_a_checkpoint_that_is_complete_has_not_failed_for_want_of_a_descr
     world.disk.heal()
     world.qm.checkpoint()
     assert len(world.disk.peek(reserve)) >= max(size, LEAST_RESERVE)
+
+
+def test_row_56_a_checkpoint_that_is_complete_has_not_failed_as_its_reserve_can_not_be_deleted() -> None:
+    """As above: where a file system copies, there is no room for that either."""
+    world = World()
+    world.qm.define_queue("H", default_persistence=False, non_persistent_class="HIGH")
+    world.qm.put("H", b"h")
+    reserve = f"{DATA}/qmgrs/{NAME}/amqalchk.rsv"
+    world.disk.poke(reserve, b"")
+    world.disk.fail("write", errno.ENOSPC, once=False, where=lambda path: path == reserve)
+    deleting = world.disk.fail("unlink", errno.ENOSPC, nth=2, once=False, where=lambda path: path == reserve)
+    world.qm.end()
+    assert deleting.fired
+    world.disk.heal()
+    world.start()
+    assert bodies(world.qm, "H") == [b"h"]
 
 
 def test_row_56_a_start_with_too_few_descriptors() -> None:
