@@ -633,14 +633,15 @@ class Engine(Holding):
     def expire_locked(self, queue: Queue, entries: list[Entry], kept: int = 0) -> bool:
         """Remove messages whose time is over; False where the log has no room for saying so of all of them.
 
-        `kept`: bytes of log that are left over for others. May let go of the lock.
+        `kept`: bytes of log that are left over for others. May let go of the lock. Nothing is logged once no call is
+        taken any more: what an end in order keeps of non-persistent messages is true only if that ends the log.
         """
         removed = True
         wall = self.clock.wall_us()
         for at in range(0, len(entries), 100):
             some = entries[at : at + 100]
             room = self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), kept)
-            if queue.damaged or queue.deleted:  # since the lock may have been let go of
+            if self.refusal is not None or queue.damaged or queue.deleted:  # since the lock may have been let go of
                 return False
             claimed = [self._claim(queue, entry) for entry in some]
             there = [entry for entry in claimed if entry is not None]
@@ -706,7 +707,6 @@ class Engine(Holding):
         """Remove what a browse has found expired."""
         try:
             with self.lock:
-                if self.refusal is None and not queue.damaged and not queue.deleted:
-                    self.expire_locked(queue, entries)
+                self.expire_locked(queue, entries)
         except LogError as exc:
             raise self.translated(exc) from exc

@@ -527,8 +527,10 @@ class Housekeeper:
         with log.lock:
             self._engine.log_held(unit)
             self._engine.make_room_for_end(unit)
+            if self._engine.refusal is not None:
+                return False  # it has ended meanwhile, and what comes behind its last checkpoint would undo that
             if self._engine.state.uows.get(unit.number) is not unit:
-                return True  # it has ended meanwhile
+                return True  # the unit has
             since = datetime.datetime.fromtimestamp(unit.logged / 1e6, datetime.UTC).isoformat(timespec="seconds")
             active = unit.state is ACTIVE
             if active:

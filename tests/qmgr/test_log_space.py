@@ -13,7 +13,7 @@ from logger.disk import make_dirs
 from logger.lsn import text
 from qmgr import Reason, ResourceProblem, UowState, Xid
 from qmgr.segments import SegmentWriter
-from tests.qmgr.world import NAME, World, bodies
+from tests.qmgr.world import NAME, World, bodies, ending
 from tests.sim.loss import LOSE_ALL
 
 XID = Xid(1, b"pins", b"the log")
@@ -198,6 +198,38 @@ def test_row_30_a_prepared_unit_is_rolled_forward_and_kept(world: World, commit:
     world.qm.resolve(XID, commit=commit)
     world.crash(LOSE_ALL)
     assert (bodies(world.qm, "A"), bodies(world.qm, "B")) == (([], [b"given"]) if commit else ([b"taken"], []))
+
+
+def test_nothing_is_rolled_forward_behind_the_last_checkpoint_of_an_end_in_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put that made room while another thread ended the queue manager logged it after the end, and what that had
+    kept of non-persistent messages was lost."""
+    qm = world.qm
+    qm.define_queue("H", non_persistent_class="HIGH")
+    qm.put("H", b"kept", persistent=False)
+    unit = qm.begin(XID)
+    unit.put("A", b"given")
+    unit.prepare()
+    checkpointer = qm._housekeeper._checkpointer
+    doubtful = checkpointer.doubtful
+    go_on: list[Callable[[], None]] = []
+
+    def ends() -> bool:
+        found = doubtful()
+        go_on.append(ending(world))
+        return found
+
+    monkeypatch.setattr(checkpointer, "doubtful", ends)
+    with pytest.raises(qmgr.Unavailable):
+        fill(world, lambda: False)
+    assert len(go_on) == 1
+    go_on[0]()
+    assert "AMQ7485" not in world.errors()
+    monkeypatch.undo()
+    world.start()
+    assert bodies(world.qm, "H") == [b"kept"]
+    assert world.qm.in_doubt() == [XID]
 
 
 def test_row_31_commit_and_backout_work_when_the_log_is_full(world: World) -> None:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 import qmgr
 from qmgr import Reason
 from qmgr.engine import Engine
-from tests.qmgr.world import World, bodies
+from tests.qmgr.world import World, bodies, ending
 
 MANY = 4500  # some times as many as a get looks at before others have the lock
 Way = Callable[[qmgr.QueueManager], list[bytes]]
@@ -118,3 +119,75 @@ def test_where_the_log_has_no_room_for_saying_so_it_looks_behind_them(
     assert way(world.qm) == [b"stays"]
     assert sum(looked) < 4 * MANY, "it looks at twice as many each time, not at a few more"
     assert world.qm.queue("A").depth == MANY
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_removed_behind_the_last_checkpoint_of_an_end_in_order(
+    way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who found no room in the log buffer for saying so said it when there was some: the log had a record then from
+    after the end, and what that had kept of non-persistent messages was lost."""
+    world = World()
+    qm = world.qm
+    qm.define_queue("H", non_persistent_class="HIGH")
+    qm.put("H", b"kept", persistent=False)
+    qm.define_queue("A")
+    qm.put_many("A", [b"over"] * 3, expiry=10, correlation_id=b"c")
+    world.clock.advance(11)
+    go_on: list[Callable[[], None]] = []
+    remove = Engine.expire_locked
+
+    def expire_locked(self: Engine, *said: Any, **more: int) -> bool:
+        reserve = self.log.reserve
+
+        def waits(*said: int) -> bool:
+            self.log.changed.without(lambda: go_on.append(ending(world)))
+            return reserve(*said)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(self.log, "reserve", waits)
+            return remove(self, *said, **more)
+
+    monkeypatch.setattr(Engine, "expire_locked", expire_locked)
+    with pytest.raises(qmgr.MQError):
+        way(qm)
+    assert len(go_on) == 1
+    go_on[0]()
+    monkeypatch.undo()
+    world.start()
+    assert bodies(world.qm, "H") == [b"kept"]
+    assert world.qm.queue("A").depth == 3
+
+
+@pytest.mark.parametrize("kind", ["in memory", "in segments"])
+def test_a_browse_removes_nothing_behind_the_last_checkpoint_of_an_end_in_order(kind: str) -> None:
+    world = World()
+    qm = world.qm
+    qm.define_queue("H", non_persistent_class="HIGH")
+    qm.put("H", b"kept", persistent=False)
+    qm.define_queue("A", buffer_size=2000 if kind == "in segments" else None)
+    qm.put_many("A", [b"stays"] * 100)  # more than a browse looks at at once
+    qm.put_many("A", [b"over"] * 3, expiry=10)
+    qm.checkpoint()
+    browse = qm.browse("A")
+    assert [next(browse).body for _ in range(64)] == [b"stays"] * 64
+    world.clock.advance(11)
+    go_on = ending(world)
+    with pytest.raises(qmgr.Unavailable):
+        list(browse)
+    go_on()
+    world.start()
+    assert bodies(world.qm, "H") == [b"kept"]
+    assert world.qm.queue("A").depth == 103
+
+
+def test_a_sweep_finds_many_at_once_in_memory() -> None:
+    """It looks at all that is there each time: with a hundred at a time a deep queue took that many looks."""
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.put_many("A", [b"over"] * 500, expiry=10)
+    world.clock.advance(11)
+    engine = world.qm._engine
+    with engine.lock:
+        assert len(engine.state.queues["A"].sweep(engine.steady.now_us(), 100)) == 500

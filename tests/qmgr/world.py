@@ -112,6 +112,27 @@ class Call(threading.Thread):
         return self.result
 
 
+def ending(world: World) -> Callable[[], None]:
+    """Have another thread end it, up to where its last checkpoint gets its name; what lets it go on, and waits for it."""
+    there, on = threading.Event(), threading.Event()
+
+    def before_effect(kind: str, path: str) -> None:
+        if kind == "rename" and path.endswith("amqalchk.fil.new"):
+            there.set()
+            on.wait(120)
+
+    world.disk.before_effect = before_effect
+    call = Call(lambda: world.qm.end("immediate"))
+    assert there.wait(120), "it takes no checkpoint"
+
+    def go_on() -> None:
+        on.set()
+        call.outcome()
+        world.disk.before_effect = None
+
+    return go_on
+
+
 def soon(call: Callable[[], T]) -> T:
     """Make a call that a bug might leave hanging."""
     result: T = Call(call).outcome()
