@@ -386,6 +386,39 @@ def test_row_25_a_queue_is_recreated_although_the_disk_has_no_room_for_the_check
     assert bodies(world.qm, "Q") == [b"x", b"y", b"z"]
 
 
+@pytest.mark.parametrize("why", ["its progress", "the log"])
+def test_a_recreation_that_fails_leaves_no_file_behind(why: str) -> None:
+    """Each try would cost the disk a queue."""
+    world = linear(log_primary_files=8)
+    world.qm.define_queue("Q")
+    world.qm.define_queue("OTHER")
+    world.qm.put_many("Q", [bytes(1000)] * 200)
+    world.qm.record_image()
+    fill(world, 20)
+    world.qm.put_many("Q", [b"x"] * 100)
+    world.qm.checkpoint()
+    before = world.disk.files(f"{DATA}/qmgrs")
+    made: list[str] = []
+
+    def progress(done: int, total: int) -> None:
+        if why == "its progress":
+            raise KeyError("mine")
+
+    def look(kind: str, path: str) -> None:
+        made.extend(set(world.disk.files(f"{DATA}/qmgrs")) - set(before))
+
+    world.disk.before_effect = look
+    if why == "the log":  # behind the image
+        world.disk.fail("read", errno.EIO, nth=40, once=False, where=lambda path: path.endswith(".LOG"))
+    with pytest.raises(KeyError if why == "its progress" else qmgr.MQError):
+        world.qm.recreate("Q", progress=progress)
+    world.disk.heal()
+    world.disk.before_effect = None
+    assert made
+    assert world.disk.files(f"{DATA}/qmgrs") == before
+    assert world.qm.queue("Q").depth == 300
+
+
 def test_row_25_what_is_only_held_for_a_client_is_there_again_for_anybody() -> None:
     world = linear()
     world.qm.define_queue("Q")

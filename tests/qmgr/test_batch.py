@@ -518,3 +518,25 @@ def test_what_has_no_entries_yet_still_comes_before_what_is_behind_it(delivery: 
     while some := world.qm.get_many("A", limit):
         got += [message.body for message in some]
     assert got == (mixed if delivery == "FIFO" else [*high, *low])
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_browse_over_entries_and_batches_shows_each_message_once(indexed: bool) -> None:
+    """It keeps in mind how far it has come, in the entries before the batches and in each of those."""
+    world, queue = a_queue()
+    wanted = [b"%d" % number for number in range(17)]
+    for body in wanted[:3]:
+        world.qm.put("A", body)
+    for at in (3, 7, 11):
+        world.qm.put_many("A", wanted[at : at + 4])
+    for body in wanted[15:]:
+        world.qm.put("A", body)
+    assert waiting(queue) == 12
+    browse = world.qm.browse("A")
+    shown = [next(browse).body]
+    if indexed:
+        assert list(world.qm.browse("A", message_id=b"x" * 24)) == []
+    assert shown + [message.body for message in browse] == wanted
+    with world.qm._engine.lock:
+        behind = [entry.sequence for entry in queue.after((0, 2), queue.next_sequence)]
+    assert behind == list(range(3, 18))

@@ -818,3 +818,21 @@ def test_a_get_of_very_many_takes_what_the_log_has_room_for_without_a_rollback(f
         assert world.qm.get_many("A", 100_000)
     assert other.state is qmgr.UowState.ACTIVE
     other.commit()
+
+
+def test_nobody_is_rolled_back_so_that_a_call_gets_more_at_once(world: World) -> None:
+    """A unit of work that asks for all of a deep queue gets what the log has room for as it is."""
+    qm = world.qm
+    for _ in range(20):
+        qm.put_many("A", [b""] * 500)
+        qm.checkpoint()
+    older = qm.begin()
+    older.put_many("B", [BODY] * 300)
+    qm.put("B", b"by which that is logged")
+    taker = qm.begin()
+    some = taker.get_many("A", 10_000)
+    assert 64 < len(some) < 10_000
+    older.commit()
+    taker.commit()
+    assert "AMQ7469" not in world.errors()
+    assert qm.queue("A").depth == 10_000 - len(some)

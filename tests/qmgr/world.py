@@ -113,7 +113,7 @@ class Call(threading.Thread):
 
 
 def ending(world: World) -> Callable[[], None]:
-    """Have another thread end it, up to where its last checkpoint gets its name; what lets it go on, and waits for it."""
+    """Have another thread end it, up to where its last checkpoint gets its name; what lets it go on and waits."""
     there, on = threading.Event(), threading.Event()
 
     def before_effect(kind: str, path: str) -> None:
