@@ -3,7 +3,7 @@
 import errno
 from collections.abc import Callable
 
-from logger.disk import Disk, drop_dir
+from logger.disk import NO_SPACE, Disk, drop_dir
 from logger.space import FAR
 from qmgr import segments
 from qmgr.entry import GONE, LOCKED
@@ -173,17 +173,22 @@ class Store(State):
         """After the checkpoint of a restart: delete the segments that neither it nor the one before refers to.
 
         Some file systems have one directory for the queues ORDERS and Orders; a number is of one segment there too.
+        What a full one has no room to delete, since it copies what it changes, is for the next start.
         """
         directories = {_folded(queue.name) for queue in self.by_id.values()}
         kept = {(_folded(queue.name), number) for queue in self.by_id.values() for number in queue.segments}
         kept |= {(_folded(name), number) for name, number in self.doomed}
         for directory, numbers in segments_below(self.disk, self.directory).items():
             path = f"{self.directory}/{directory}"
-            for number in numbers:
-                if (directory.casefold(), number) not in kept:
-                    self.disk.unlink(segment_path(path, number))
-            if directory.casefold() not in directories:
-                drop_dir(self.disk, path)
+            try:
+                for number in numbers:
+                    if (directory.casefold(), number) not in kept:
+                        self.disk.unlink(segment_path(path, number))
+                if directory.casefold() not in directories:
+                    drop_dir(self.disk, path)
+            except OSError as exc:
+                if exc.errno not in NO_SPACE:
+                    raise
 
 
 def _folded(name: str) -> str:

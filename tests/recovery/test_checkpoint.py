@@ -321,6 +321,41 @@ def test_segments_that_no_checkpoint_knows_go_with_the_first_one_of_a_start(worl
     assert bodies(world.qm, "A") == [b"x"]
 
 
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_a_start_goes_on_where_a_full_disk_has_no_room_to_delete_them(world: World, error: int) -> None:
+    """As a file system that copies what it changes has none; the next start deletes them."""
+    world.qm.put("A", b"x")
+    world.qm.checkpoint()
+    left = f"{DATA}/qmgrs/{QM}/queues/A/00000099.seg"
+    world.disk = world.disk.crash()
+    world.disk.poke(left, b"left behind")
+    world.disk.fail("unlink", error, once=False, where=lambda path: path.endswith(".seg"))
+    world.start()
+    assert bodies(world.qm, "A") == [b"x"]
+    assert world.disk.exists(left)
+    world.disk.heal()
+    world.restart()
+    assert not world.disk.exists(left)
+
+
+def test_after_a_checkpoint_that_failed_as_much_has_come_as_before_it(world: World) -> None:
+    """So the next one is due as soon as it can be tried again, and not when as much has come once more."""
+    checkpointer = world.qm._housekeeper._checkpointer
+    for _ in range(20):
+        world.qm.put("A", bytes(1000))
+    came = checkpointer.records, checkpointer.came
+    assert min(came) > 0
+    world.disk.fail("create", errno.ENOSPC, once=False)
+    with pytest.raises(qmgr.StorageFull):
+        world.qm.checkpoint()
+    world.qm.put("A", b"")
+    assert checkpointer.records > came[0]
+    assert checkpointer.came > came[1]
+    world.disk.heal()
+    world.qm.checkpoint()
+    assert checkpointer.records <= 1 and not checkpointer.came
+
+
 def test_row_50_what_is_set_aside_takes_the_place_of_nothing_that_was(world: World) -> None:
     path, names = f"{DATA}/qmgrs/{QM}/queues/A/00000001.seg", []
     world.qm.put("A", b"x")
