@@ -170,6 +170,12 @@ class History:
         """The names in the archive that are of another past. Raises OSError, LogDamaged."""
         return undone.read(self._disk, self._log_directory, self.log_id).names
 
+    def hides(self, directory: str, name: str, sequence: int) -> bool:
+        """Is the file of this name there of another past, as the log knows by now? Raises OSError, LogDamaged."""
+        if directory == self.directories[0] or not self._heeds_undone:
+            return False
+        return undone.read(self._disk, self._log_directory, self.log_id).hides(name, sequence)
+
     def show(self, name: str) -> None:
         """The file of this name in the archive is of this past from now on. Raises OSError, LogDamaged."""
         with self.showing:

@@ -169,12 +169,13 @@ class Extents:
             return None
         for directory in self.history.directories:
             for suffix in SUFFIXES:
-                found = self._open(f"{directory}/{file_name(linear_number(sequence))}{suffix}", sequence)
+                found = self._open(directory, f"{file_name(linear_number(sequence))}{suffix}", sequence)
                 if found is not None:
                     return found
         return None
 
-    def _open(self, path: str, sequence: int) -> tuple[Place, File] | None:
+    def _open(self, directory: str, name: str, sequence: int) -> tuple[Place, File] | None:
+        path = f"{directory}/{name}"
         try:
             file: File = self.disk.open_read(path)
         except FileNotFoundError:
@@ -184,11 +185,13 @@ class Extents:
         try:
             header = decode_header(file.read(0, HEADER.size))
             size = file.size()
+            undone = self.history.hides(directory, name, sequence)
         except BaseException:
             file.close()
             raise
         if (
-            header is None
+            undone
+            or header is None
             or (header.log_id, header.sequence, header.extent_bytes)
             != (self.history.log_id, sequence, self.history.extent_bytes)
             or size < DATA + header.extent_bytes

@@ -34,6 +34,7 @@ from tests.logger.extents import content
 from tests.pipeline import reference
 from tests.pipeline.reference import Row
 from tests.pipeline.works import ACTIVE, Works, index, told, told_of
+from tests.qmgr.test_undone import put, put_back
 from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimDisk
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
@@ -837,6 +838,23 @@ def test_no_message_is_put_together_of_two_pasts(indexed: bool) -> None:
     mix(disk, other, indexes="0123456789" if indexed else "")
     with pytest.raises(LogDamaged, match=r"S0000001\.LOG (is damaged|begins) at"):
         rows_of(folder(disk), disk)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_what_an_archive_has_of_a_past_that_was_undone_is_neither_read_nor_taken_for_damage(compress: bool) -> None:
+    """The log ends before it, as it goes on in the middle of an extent, and where it has just begun one."""
+    world = World(log_type="linear", log_secondary_files=2)
+    world.disk = put_back(world, compress=compress)
+    world.start()
+    for advance in (False, True, False):
+        put(world, "A", "new", 20)
+        if advance:
+            world.qm.advance_log()
+        log = extents.find(DATA, NAME, world.disk)
+        rows = told(log, world.disk)
+        assert log.extent_bytes * 4 > rows[-1]["end_lsn"] == log.end(disk=world.disk) > 0
+        tags = {(row["object"], row["body"].partition(b" ")[0]) for row in rows if row["kind"] == "PUT"}
+        assert tags == {("B", b"common"), ("A", b"new")}
 
 
 def test_a_missing_extent_of_a_folder_is_to_be_put_into_directories_that_are_there() -> None:
