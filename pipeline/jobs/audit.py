@@ -120,12 +120,13 @@ union all select 'lsn', first, before, null, null, null, null from following whe
 union all select 'epoch', last, first, null, null, null, null from higher where last > first
 """
 
+# What a ROLL_FORWARD alone tells, of a unit that began before the log, lies behind what the unit itself has logged.
 OF_UNITS = """
 with ends as (
     select uow, lsn, min(lsn) over (partition by uow) as first from {log} where kind in ('COMMIT', 'BACKOUT')
 ), puts as (
-    select *, lag(ordinal) over (partition by uow order by lsn, position) as ordinal_before,
-        lag(lsn) over (partition by uow order by lsn, position) as lsn_before
+    select *, lag(ordinal) over (partition by uow, repeated order by lsn, position) as ordinal_before,
+        lag(lsn) over (partition by uow, repeated order by lsn, position) as lsn_before
     from {calls} where uow is not null and kind = 'PUT'
 )
 select 'outcome' as rule, lsn, first as other_lsn, uow, null as object, null as object_number, null as sequence

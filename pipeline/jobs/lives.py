@@ -50,10 +50,10 @@ with ended as (
         min_by(bases, lsn) as bases
     from {log} where kind in ('COMMIT', 'BACKOUT') group by uow
 )
-select * except (sequence, repeated, bases), sequence, 'COMMIT' as outcome, lsn as outcome_lsn, time as outcome_time
+select * except (sequence, bases), sequence, 'COMMIT' as outcome, lsn as outcome_lsn, time as outcome_time
 from {log} where uow is null and kind in ('PUT', 'GET', 'EXPIRE')
 union all
-select units.* except (sequence, repeated, bases),
+select units.* except (sequence, bases),
     if(kind = 'PUT', coalesce(sequence, ended.bases[object_number] + ordinal), sequence) as sequence,
     outcome, outcome_lsn, outcome_time
 from {units} as units left join ended on units.uow = ended.uow
@@ -128,7 +128,7 @@ def operations(log: DataFrame) -> DataFrame:
 
     What is done outside a unit of work is committed by its own record. A put of a unit has its `sequence` where it is
     committed. A unit ends with its first outcome, should the log have more than one. PREPARE and ROLL_FORWARD rows come
-    along.
+    along. Of a call that the log has in a ROLL_FORWARD alone, `repeated` is true, and its LSN is that record's.
     """
     units = log.filter("uow is not null and kind not in ('COMMIT', 'BACKOUT')")
     if not units.filter("repeated").isEmpty():

@@ -16,6 +16,7 @@ from qmgr.errors import Mistake
 from recovery.records import ONE_BASE, PUT_RUN, QUEUE_PLACE, Kind
 from tests.pipeline import reference
 from tests.pipeline.forging import Forger, Row, apart, table
+from tests.qmgr.world import DATA, World
 from tests.sim.life import LOG, NAME, Life, Setup, random_life
 
 if TYPE_CHECKING:
@@ -148,6 +149,35 @@ def test_no_rule_finds_anything_wrong_in_a_log_that_was_cut(spark: "SparkSession
     found, _ = audited(spark, cut, Scope(whole=False))
     assert found.filter("violation").collect() == []
     assert not found.filter("rule = 'unprovable'").isEmpty()
+
+
+def test_what_was_rolled_forward_is_in_order_where_the_log_begins_in_the_midst_of_it(spark: "SparkSession") -> None:
+    """The ROLL_FORWARD alone tells the first puts, behind the others."""
+    world, xid = World(log_type="linear"), qmgr.Xid(1, b"g", b"")
+    for queue in ("A", "B"):
+        world.qm.define_queue(queue)
+    unit = world.qm.begin(xid)
+    for _ in range(6):
+        unit.put("A", bytes(12_000))
+    unit.prepare()
+    for _ in range(40):
+        world.qm.put("B", bytes(12_000))
+        world.qm.get("B")
+        world.qm.checkpoint()
+    world.qm.resolve(xid, True)
+    world.qm.end()
+    rows = reference.rows(extents.find(DATA, world.qm.name, world.disk), world.disk)
+    puts = [row for row in rows if row["kind"] == "PUT" and row["uow"] is not None]
+    assert [row["repeated"] for row in puts] == [False] * 6 + [True] * 6
+    cut = [row for row in rows if row["lsn"] >= puts[3]["lsn"]]
+    found, _ = audited(spark, cut, Scope(whole=False))
+    assert found.filter("violation").collect() == []
+    wrong = [row | {"ordinal": 1 - row["ordinal"]} if row["ordinal"] in (0, 1) else row for row in cut]
+    found, _ = audited(spark, wrong, Scope(whole=False))
+    again = next(row for row in cut if row["repeated"])
+    assert {(row["rule"], row["lsn"]) for row in found.filter("rule = 'ordinal'").collect()} == {
+        ("ordinal", again["lsn"])
+    }
 
 
 class Forged:
