@@ -101,7 +101,8 @@ def lake(spark: "SparkSession", folder: str) -> "DataFrame":
 
 def measure(path: str) -> tuple[int, int]:
     """How many Parquet files there are below, and their bytes."""
-    sizes = [file.stat().st_size for file in Path(path).rglob("*.parquet")]
+    files = [file for file in Path(path).rglob("*.parquet") if file.is_file()]  # a queue may have such a name
+    sizes = [file.stat().st_size for file in files]
     return len(sizes), sum(sizes)
 
 

@@ -323,6 +323,14 @@ def test_a_lake_that_has_lost_files_is_refused(tmp_path: Path, how: str) -> None
         pipeline.lake(nothing, str(tmp_path))
 
 
+def test_a_folder_is_no_file_of_a_lake_whatever_its_queue_is_called(tmp_path: Path) -> None:
+    """Its size is another one on another file system, where the lake may be copied to."""
+    folder = tmp_path / "day=2026-11-28" / "queue=A.parquet"
+    folder.mkdir(parents=True)
+    (folder / "part-0.parquet").write_bytes(bytes(100))
+    assert manifest.measure(str(tmp_path)) == (1, 100)
+
+
 def test_a_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
     known = Manifest(log_id="ab", start=8, runs=(Run(folder="run=8-16-x", start=8, end=16, rows=2),), open={7: 8})
     manifest.save(str(tmp_path), known)
