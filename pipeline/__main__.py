@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pipeline import jobs, session
 from qmgr.cli import command
@@ -33,7 +33,11 @@ exit status:
 
 
 class Parser(argparse.ArgumentParser):
-    """Complains in one sentence."""
+    """Complains in one sentence, also of an option of one value that is given more than once."""
+
+    def __init__(self, **other: Any) -> None:
+        super().__init__(**other)
+        self.register("action", None, command.Once)  # of each argument that takes a value and names no action
 
     def error(self, message: str) -> NoReturn:
         raise Failure(f"{message}; see {self.prog} --help.")
