@@ -44,6 +44,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from logger import lsn as lsns
+from pipeline import extents
 from pipeline.jobs import common, lives, output
 from pipeline.report import TEXT, Report, named
 from qmgr.objects import check_name
@@ -444,7 +445,19 @@ def extent_of(log: DataFrame) -> Extent | None:
 
 def check(args: argparse.Namespace) -> None:
     common.check_some(args)
+    refuse_unknown(args)
     output.check(args, NAME, WRITES)
+
+
+def refuse_unknown(args: argparse.Namespace) -> None:
+    """Raise Failure where `--in-order` names a queue that there never was, such as one that is written wrong."""
+    log = common.find_log(args)
+    wanted = {name for name in args.in_order if name != EVERY and not NUMBERED.fullmatch(name)}
+    wanted -= {*log.names.values()}
+    if wanted:  # it may be one that was deleted
+        wanted -= {*extents.named(log, log.end()).names.values()}
+    if wanted:
+        raise common.Failure(f"--in-order names {', '.join(sorted(wanted))}, and the log tells of no such queue.")
 
 
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
@@ -478,7 +491,7 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
 
 
 def not_told_of(scope: Scope, counted: DataFrame) -> list[str]:
-    """What `--in-order` names and no message was on, such as a queue that is written wrong."""
+    """What `--in-order` names and no message was on."""
     names = sorted(scope.in_order - {EVERY})
     there = {row["queue"] for row in counted.filter(F.col("queue").isin(names)).select("queue").collect()}
     return [name for name in names if name not in there]

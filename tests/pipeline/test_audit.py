@@ -12,6 +12,7 @@ from pipeline import extents
 from pipeline.__main__ import parser_of
 from pipeline.jobs import audit, job, lives
 from pipeline.jobs.audit import Scope
+from pipeline.jobs.common import Failure
 from qmgr.errors import Mistake
 from recovery.records import ONE_BASE, PUT_RUN, QUEUE_PLACE, Kind
 from tests.pipeline import reference
@@ -322,3 +323,19 @@ def test_in_order_names_a_queue_that_can_be_one() -> None:
     for wrong in ("it's", "", "#", "*A"):
         with pytest.raises(Mistake, match="can't be the name of a queue"):
             parser_of(job("audit")).parse_args(["/data", "--out", "/out", "--in-order", wrong])
+
+
+def test_in_order_names_a_queue_that_there_is_or_was(tmp_path: Path) -> None:
+    """Before Spark is started, also where the log alone tells of it."""
+    data = str(tmp_path / "data")
+    qmgr.create(NAME, data_path=data, log_type="linear", log_file_pages=64)
+    with qmgr.start(NAME, data_path=data, background=False) as qm:
+        for queue in ("HERE", "GONE"):
+            qm.define_queue(queue)
+        qm.delete_queue("GONE")
+    for where in ([data, "--qmgr", NAME], [f"{data}/log/{NAME}/active"]):
+        words = [*where, "--out", str(tmp_path / "out"), "--in-order"]
+        for queue in ("HERE", "GONE", "#7", "*"):
+            audit.check(parser_of(job("audit")).parse_args([*words, queue]))
+        with pytest.raises(Failure, match="--in-order names NOWHERE, and the log tells of no such queue"):
+            audit.check(parser_of(job("audit")).parse_args([*words, "HERE", "--in-order", "NOWHERE"]))

@@ -62,7 +62,7 @@ def test_each_job_says_which_words_it_takes(name: str, capsys: pytest.CaptureFix
         (["history", "/x", "--out", "o", "--from", "monday"], "'monday' is no LSN and no moment; write "),
         (["flow", "/x", "--out", "o", "--window", "400d"], "a window of 400d is too long; 366d is the most."),
         (["rebuild", "/x", "--out", "o", "--at", "0001-01-01T00:00:00+10:00"], "outside of the years 1 to 9999."),
-        (["audit", "/x", "--out", "o", "--from=5", "--to=9", "--from", "7"], "--from takes one value, and is given more "),
+        (["audit", "/x", "--out", "o", "--from=5", "--to=9", "--from", "7"], "--from takes one value, and is given "),
         (["history", "/x", "--out", "s3://bucket/lake"], "name a directory that this machine and all workers have"),
         (["history", "hdfs://one/data", "--out", "o"], "PATH was given 'hdfs://one/data'; name a path where"),
         (["history", "", "--out", "o"], "PATH was given ''; name a path where"),
