@@ -153,6 +153,8 @@ class LogFiles:
         with contextlib.closing(log.extents(disk)) as extents:
             found = _end(log, extents, since, durable)
             if since is not None and found <= since:
+                if self._lacks(extents, self._newest(disk), since):
+                    self._refuse_lost(disk)
                 return since
             proven = durable if since is None else since
             if not proven:
@@ -179,24 +181,36 @@ class LogFiles:
             lsn=begins,
         )
 
+    def _lacks(self, extents: Extents, newest: int, since: int) -> bool:
+        """Is this extent not there, which lies behind the LSN `since`, where a record ends?"""
+        return newest > (since - 8) // self.extent_bytes and not extents.has(newest)
+
     def _newest(self, disk: Disk) -> int:
-        """The last sequence that the control file names."""
-        return max(sequence for _, sequence in control.read(disk, self.control)[1].extents)
+        """The last sequence that the control file names; 0 where there is none."""
+        return self._told(disk)[1]
 
     def grown(self, since: int, disk: Disk | None = None) -> bool:
-        """May there be more than `since`, which `end` has told? Much cheaper than to ask for the end again."""
+        """May there be more than `since`, which `end` has told, or has that been lost? Much cheaper than `end`."""
         disk = disk or PosixDisk()
-        if self.durable(disk) > since:
+        durable, newest = self._told(disk)
+        if durable > since:
             return True
         with contextlib.closing(self.extents(disk)) as extents:
             try:
-                return begins(extents, since)
+                return begins(extents, since) or self._lacks(extents, newest, since)
             except LogDamaged:
                 return True  # `end` looks again, and says what it is
 
     def durable(self, disk: Disk) -> int:
         """An LSN that is durable, as the control file says; 0 where there is none."""
-        return control.read(disk, self.control)[1].durable if self.control else 0
+        return self._told(disk)[0]
+
+    def _told(self, disk: Disk) -> tuple[int, int]:
+        """What the control file says: an LSN that is durable, and the last sequence. Zeros where there is none."""
+        if not self.control:
+            return 0, 0
+        _, state = control.read(disk, self.control)
+        return state.durable, max((sequence for _, sequence in state.extents), default=0)
 
     def at_time(self, us: int, disk: Disk | None = None) -> int:
         """An LSN before which no record is of this moment or later: that of the first such record, or the end."""

@@ -1018,3 +1018,20 @@ def test_a_log_without_its_newest_extent_is_no_shorter_log(find: Callable[[SimDi
     if log.control:
         with pytest.raises(qmgr.Damaged, match=path):
             qmgr.start(NAME, data_path=DATA, disk=disk, clock=world.clock, background=False)
+
+
+def test_who_has_read_up_to_the_newest_extent_hears_that_it_is_missing() -> None:
+    """A stream, before anything else says that there is more than it has read."""
+    world = World(log_type="linear")
+    world.qm.define_queue("A")
+    log = extents.find(DATA, NAME, world.disk)
+    while log._newest(world.disk) < 3:
+        world.qm.put("A", bytes(7000))
+    last = log.last_before(3 * log.extent_bytes, world.disk)
+    assert last is not None
+    assert log.end(last.end, world.disk) > last.end >= log.durable(world.disk)
+    path = f"{ACTIVE}/{file_name(linear_number(3))}"
+    world.disk.remove(path)
+    assert log.grown(last.end, world.disk)
+    with pytest.raises(LogDamaged, match=f"{path} is missing"):
+        log.end(last.end, world.disk)
