@@ -452,7 +452,7 @@ def _of_folder(path: str, disk: Disk) -> LogFiles:
             if extent_of(file) is None:
                 continue
             named_so.append(f"{directory}/{file}")
-            with contextlib.suppress(LogDamaged):
+            with contextlib.suppress(LogDamaged, FileNotFoundError, IsADirectoryError):  # others may be moving it
                 header, _, _ = read_header(disk, f"{directory}/{file}")
                 if header is not None:
                     found.setdefault(header.log_id, (header.extent_bytes, f"{directory}/{file}"))

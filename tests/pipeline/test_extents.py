@@ -962,6 +962,20 @@ def test_what_is_no_log_is_said_so(tmp_path: Path) -> None:
             extents.find(str(path), name)
 
 
+def test_what_is_no_file_beside_extents_is_left_alone(tmp_path: Path) -> None:
+    """A name that was listed may be of a file that is compressed, or moved, by the time that it is opened."""
+    disk = a_log().world.disk
+    for path in disk.files(ACTIVE):
+        (tmp_path / path.rpartition("/")[2]).write_bytes(disk.peek(path))
+    log = extents.find(str(tmp_path))
+    end, rows = log.end(), told(log, PosixDisk())
+    (tmp_path / "S0000900.LOG").symlink_to(tmp_path / "gone")
+    (tmp_path / "S0000901.LOG.gz").mkdir()
+    log = extents.find(str(tmp_path))
+    assert log.end() == end
+    assert told(log, PosixDisk()) == rows
+
+
 def test_extents_of_two_logs_are_not_read_as_one() -> None:
     one, other = Works(), Works()
     one.stop()
