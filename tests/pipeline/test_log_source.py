@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from pyspark.cloudpickle import dumps
 from pyspark.sql.datasource import (
@@ -28,7 +29,7 @@ import qmgr
 from logger.errors import LogDamaged, LogError, NotInLog
 from logger.extent import DATA
 from pipeline.extents import Filters
-from pipeline.log_options import asked, target_of
+from pipeline.log_options import asked, microseconds, target_of
 from pipeline.log_source import LogSource
 from pipeline.log_table import LogTable, narrowed
 from pipeline.schema import ARROW, COLUMNS, DDL, arrow_of
@@ -36,6 +37,7 @@ from qmgr.errors import Mistake
 from tests.pipeline import logs
 from tests.pipeline.logs import BEGAN, EXTENT, HOURS, CountingDisk, options, parts, read, table
 from tests.qmgr.world import NAME
+from tests.sim.clock import SimClock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -264,6 +266,21 @@ def test_a_table_ends_where_the_log_is_durable_and_begins_before_that(path: Path
     for beyond in (end + 8, end + 5 * EXTENT):
         with pytest.raises(Mistake, match=r"the log in .*active ends at <0:0:\d+:\d+>, before <"):
             read(table(options(path, startingLsn=str(beyond))))
+
+
+def test_a_table_of_a_time_that_comes_after_it_was_loaded_stays_empty(tmp_path: Path) -> None:
+    clock = SimClock()
+    qmgr.create(NAME, data_path=tmp_path, clock=clock, **logs.LINEAR)
+    with qmgr.start(NAME, data_path=tmp_path, clock=clock, background=False) as qm:
+        qm.define_queue("A")
+        said = options(tmp_path, startingTime="2200-01-01", endingTime="2200-01-02")
+        log = table(attrs.evolve(said, loaded=said.log().end()))
+        assert read(log) == []
+        for moment in (datetime.datetime(2199, 12, 31, 12), datetime.datetime(2200, 1, 1, 12)):
+            clock.advance(microseconds(moment.replace(tzinfo=datetime.UTC)) // 1_000_000 - clock.wall // 1_000_000)
+            qm.put("A", b"x")
+        assert len([row for row in read(table(said)) if row["kind"] == "PUT"]) == 1
+        assert read(log) == []
 
 
 def test_rows_that_need_no_names_have_no_past_read(path: Path, tmp_path: Path, rows: list[logs.Row]) -> None:
