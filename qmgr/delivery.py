@@ -74,9 +74,12 @@ class Holder:
         """
         return self._engine.accept_later(self._unit, _pairs(deliveries), unit)
 
-    def reject(self, deliveries: Iterable[Delivery]) -> int:
-        """They return to their places with a higher backout count: the LSN to force before anybody is told, or 0."""
-        return self._engine.reject_later(self._unit, _pairs(deliveries))
+    def reject(self, deliveries: Iterable[Delivery], *, late: bool = False) -> int:
+        """They return to their places with a higher backout count: the LSN to force before anybody is told, or 0.
+
+        Raises Mistake (2209) when one is not held any more, unless they are refused `late`: then it is passed over.
+        """
+        return self._engine.reject_later(self._unit, _pairs(deliveries), late=late)
 
     def release(self, deliveries: Iterable[Delivery]) -> None:
         """They return to their places as if nobody had had them."""

@@ -53,17 +53,24 @@ class Holding(Requeue):
             return 0
         return self._take_over_and(self.commit_later, holder, held)
 
-    def reject_later(self, holder: Uow, held: list[Pair]) -> int:
+    def reject_later(self, holder: Uow, held: list[Pair], *, late: bool = False) -> int:
         """Held messages return to their places with a higher backout count; the LSN to force, or 0.
 
-        Where the log has no room for that they return uncounted.
+        Where the log has no room for that they return uncounted. Raises Mistake when one is not held any more; `late`:
+        it is passed over, since it is there for anybody already.
         """
+        if late:
+            held = self._still(holder, held)
         end, lot = 0, min(A_LOT, self.max_uncommitted)
         for at in range(0, len(held), lot):
             some = held[at : at + lot]
             try:
                 end = max(end, self._take_over_and(self.back_out_later, holder, some))
             except ResourceProblem:
+                self.release(holder, some)
+            except Mistake:  # since just now one of them is not
+                if not late:
+                    raise
                 self.release(holder, some)
         return end
 

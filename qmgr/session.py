@@ -299,11 +299,14 @@ class Session:
         finally:
             self._look_around()
 
-    def reject(self, deliveries: list[Delivery]) -> int:
-        """The client refuses them: they return to their places with a higher backout count."""
+    def reject(self, deliveries: list[Delivery], *, late: bool = False) -> int:
+        """The client refuses them: they return to their places with a higher backout count.
+
+        `late`: those that are not held any more are passed over, since what was to be done before has been done.
+        """
         assert self._holder is not None, "what is rejected was delivered"
         try:
-            return self._holder.reject(deliveries)
+            return self._holder.reject(deliveries, late=late)
         finally:
             self._look_around()
 

@@ -81,4 +81,5 @@ class Transactions:
         return transaction
 
     def _give_back(self, transaction: Transaction) -> int:
-        return self._session.reject(transaction.refused) if transaction.refused else 0
+        """The unit of work has ended, whatever has become of these."""
+        return self._session.reject(transaction.refused, late=True) if transaction.refused else 0

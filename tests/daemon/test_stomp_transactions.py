@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import qmgr
 from qmgr.daemon import stomp_transactions
 from qmgr.daemon.stomp_transactions import MOST
 from tests.daemon.stomp_world import Client, Server, queue_manager, serving
@@ -50,6 +51,29 @@ def test_what_is_refused_in_a_transaction_returns_when_it_ends(server: Server, c
     assert server.bodies("A") == []
     client.ask(end, transaction="t")
     assert client.message()["backout-count"] == "1"
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
+def test_what_was_refused_and_is_not_held_any_more_is_no_failure_of_the_end(tmp_path: Path, end: str) -> None:
+    """The sends of the transaction would be there, and the client told that they are not."""
+    qmgr.create("QM1", data_path=tmp_path, log_type="linear", log_file_pages=256, log_primary_files=3)
+    with qmgr.start("QM1", data_path=tmp_path) as manager:
+        for queue in "AB":
+            manager.define_queue(queue)
+        manager.record_image("A")
+        for body in (b"first", b"second"):
+            manager.put("A", body)
+        with serving(manager) as server, server.client() as client:
+            client.subscribe("A")
+            client.say("BEGIN", transaction="t")
+            client.ask("SEND", b"sent", destination="B", transaction="t")
+            for _ in range(2):
+                client.ask("NACK", id=client.message()["ack"], transaction="t")
+            client.ask("UNSUBSCRIBE", id="s1")
+            manager.recreate("A")
+            client.ask(end, transaction="t")
+            assert server.bodies("B") == [b"sent"] * (end == "COMMIT")
+            assert server.counts("A") == {b"first": 0, b"second": 0}
 
 
 def test_cumulative_acknowledgements_in_a_transaction(server: Server, client: Client) -> None:
