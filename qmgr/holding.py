@@ -45,11 +45,11 @@ class Holding(Requeue):
     def accept_later(self, holder: Uow, held: list[Pair], unit: Uow | None) -> int:
         """Held messages are got: in the unit of work, or now; the LSN to force before anybody is told, or 0.
 
-        Raises Mistake when one is not held any more, ResourceProblem, SyncpointLimit: then all are still held. After
-        any other error they are there for anybody.
+        Raises Mistake when one is not held any more, ResourceProblem; in the client's own unit of work SyncpointLimit,
+        too: then all are still held. After any other error they are there for anybody.
         """
         if unit is not None:
-            self._take_over(holder, held, unit)
+            self._take_over(holder, held, unit, len(held))
             return 0
         return self._take_over_and(self.commit_later, holder, held)
 
@@ -109,7 +109,7 @@ class Holding(Requeue):
         """A unit of work gets what was held, and ends so; the LSN to force, or 0."""
         unit = self.new_unit(holder.owner, holder.thread)
         try:
-            self._take_over(holder, held, unit)
+            self._take_over(holder, held, unit, 0)
             return end(unit)
         except BaseException:
             if not unit.gets:
@@ -118,10 +118,14 @@ class Holding(Requeue):
                 self.back_out_later(unit)
             raise
 
-    def _take_over(self, holder: Uow, held: list[Pair], unit: Uow) -> None:
-        """The unit of work has got what was held, and room in the log is promised for saying so."""
+    def _take_over(self, holder: Uow, held: list[Pair], unit: Uow, counted: int) -> None:
+        """The unit of work has got what was held, and room in the log is promised for saying so.
+
+        `counted`: so many of them count towards MAXUMSGS. That is for clients' units of work, and none of what they
+        acknowledge outside of one.
+        """
         with self.translating(), self.lock:
-            self._room_in(unit, len(held), GET_COST * len(held), None, 0)
+            self._room_in(unit, counted, GET_COST * len(held), None, 0)
             if len(self._still(holder, held)) != len(held):
                 raise Mistake(
                     "a message that is acknowledged is not held for this client any more; it will be delivered again",

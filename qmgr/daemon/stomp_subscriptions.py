@@ -109,7 +109,11 @@ class Subscription:
         if not taken:
             return
         if self.ack is Ack.AUTO:
-            lsn = max(lsn, self._session.accept(taken))
+            try:
+                lsn = max(lsn, self._session.accept(taken))
+            except MQError:
+                self._session.release(taken)  # the client can't have seen them
+                raise
         self._coming += taken
         self._waiting += len(taken)
         self._group.hold(taken)
