@@ -115,8 +115,8 @@ class Connection(asyncio.Protocol):
             "_held_up",
             "_lsn",
         ),
-        *("_out", "_out_size", "_parser", "_paused", "_pending", "_reading", "_refusal", "_socket", "_stalled"),
-        "_stranger",
+        *("_out", "_out_size", "_parser", "_paused", "_pending", "_reading", "_refusal", "_said_all", "_socket"),
+        *("_stalled", "_stranger"),
         *("_transport", "_moved", "_working"),
     )
 
@@ -146,6 +146,7 @@ class Connection(asyncio.Protocol):
         self._working = False  # a turn for more frames is planned
         self._farewell: bytes | None = None  # sent when nothing is pending any more, and then it is closed
         self._closing = False
+        self._said_all = False  # the client has: nothing is read any more
         self._pending = 0  # actions that wait for a force
         self._lsn = 0  # of the last thing that was done
         self._asked = 0  # a force up to here has been asked for
@@ -190,7 +191,13 @@ class Connection(asyncio.Protocol):
             self._work()
 
     def eof_received(self) -> bool:
-        return False  # close
+        """The client says no more. It still hears what it is owed, but over TLS, where both ends end at once."""
+        if self._closing or not self._pending or not self._transport.can_write_eof():
+            return False  # close
+        self._said_all = True
+        if self._farewell is None:  # else it has said DISCONNECT
+            self._leave(b"", in_order=False)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
@@ -417,7 +424,7 @@ class Connection(asyncio.Protocol):
         timing = self._around.timing
         self._moved = self._progress()
         self._deadline = self._around.loop.time() + (timing.frame if self._waits() else timing.linger)
-        if self._transport.can_write_eof():
+        if self._transport.can_write_eof() and not self._said_all:
             with contextlib.suppress(OSError):  # the client has just gone
                 self._transport.write_eof()  # and read on: to close with bytes unread would throw away what was sent
         else:

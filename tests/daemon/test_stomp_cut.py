@@ -54,6 +54,24 @@ def test_a_send_happens_when_all_of_it_has_come(server: Server, resets: bool) ->
         empty(server)
 
 
+@pytest.mark.parametrize("leaves", [False, True], ids=["silent", "DISCONNECT"])
+def test_who_says_no_more_hears_what_it_is_owed(server: Server, leaves: bool) -> None:
+    """As `nc -N` does, and what has closed its half for sending."""
+    count = 300
+    frames = [Client.frame("SEND", b"body", destination="A", receipt=str(number)) for number in range(count)]
+    frames += [Client.frame("BEGIN", transaction="t"), Client.frame("SEND", b"half", destination="A", transaction="t")]
+    frames += [Client.frame("DISCONNECT", receipt="last")] * leaves
+    client = server.client()
+    client.raw(b"".join(frames))
+    client.socket.shutdown(socket.SHUT_WR)
+    heard = b"".join(iter_rest(client))
+    assert heard.count(b"RECEIPT\n") == count + leaves
+    server.all_gone()
+    client.close()
+    assert server.bodies("A") == [b"body"] * count
+    assert server.qm.transactions() == []
+
+
 def iter_rest(client: Client) -> list[bytes]:
     parts = []
     with contextlib.suppress(ConnectionResetError):
