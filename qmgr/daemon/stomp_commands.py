@@ -6,7 +6,7 @@ from collections.abc import Callable
 import attrs
 
 from qmgr.daemon.stomp_connection import Connection, Timing
-from qmgr.daemon.stomp_frames import DIALECTS, V10, Dialect, Frame
+from qmgr.daemon.stomp_frames import DIALECTS, V10, Dialect, Frame, trimmed
 from qmgr.daemon.stomp_login import Credentials, Login
 from qmgr.daemon.stomp_messages import put_options, queue_of
 from qmgr.daemon.stomp_subscriptions import Subscriptions
@@ -100,6 +100,8 @@ class StompCommands:
             raise refusal
         headers = frame.headers
         dialect = _dialect(headers)
+        if dialect.trims:  # which nobody knew when the frame was read
+            headers = trimmed(headers)
         theirs, wanted = _heart_beat(headers)
         timing = self._shared.timing
         certified = common_name(self._connection.certificate)

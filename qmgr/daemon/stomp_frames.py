@@ -187,7 +187,7 @@ class Parser:
                 headers[name] = value
         dialect = self.dialect
         if dialect.trims:
-            headers = _first_of((name.strip(" "), value.strip(" ")) for name, value in headers.items())
+            headers = trimmed(headers)
         elif "\\" in text and command not in UNESCAPED:
             headers = _first_of((self._unescaped(name), self._unescaped(value)) for name, value in headers.items())
         return Frame(command, headers)
@@ -262,6 +262,11 @@ def _unknown_command(command: str) -> FrameError:
     if command.startswith("\x16"):  # as a handshake does
         return FrameError(f"{what}: it begins with TLS, and this listener has none")
     return FrameError(f"{what}; does the client speak STOMP?")
+
+
+def trimmed(headers: Mapping[str, str]) -> dict[str, str]:
+    """As a dialect that `trims` has them."""
+    return _first_of((name.strip(" "), value.strip(" ")) for name, value in headers.items())
 
 
 def _first_of(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -75,6 +75,22 @@ def test_a_password_over_tls(guarded: Guarded) -> None:
     assert guarded.amq() == ["AMQ8077"]
 
 
+@pytest.mark.parametrize("version", ["", "accept-version:1.0\n"])
+def test_a_client_of_1_0_writes_a_space_before_a_value(guarded: Guarded, version: str) -> None:
+    """As the examples of STOMP 1.0 do: `login: <username>`."""
+    with guarded.server.stranger(guarded.context()) as client:
+        client.raw(f"CONNECT\n{version}login: mia\npasscode: secret:é\nclient-id: till\n\n\0".encode())
+        assert client.read()["version"] == "1.0"
+        (_, info) = guarded.server.qm.connections()
+        assert (info.peer.user, info.peer.application) == ("mia", "till")
+
+
+def test_later_versions_say_that_spaces_belong_to_a_value(guarded: Guarded) -> None:
+    with guarded.server.stranger(guarded.context()) as client:
+        client.raw("CONNECT\naccept-version:1.2\nhost:x\nlogin: mia\npasscode:secret:é\n\n\0".encode())
+        assert client.error()["reason-code"] == "2035"
+
+
 def test_who_tries_again_and_again_does_not_fill_the_error_log(guarded: Guarded) -> None:
     for _ in range(9):
         with guarded.server.stranger(guarded.context()) as client:
