@@ -239,7 +239,8 @@ class Connection:
     def _body(self, head: Head) -> bytes:
         if head.expects:
             self._send(b"HTTP/1.1 100 Continue" + END)
-        parts, missing = [self._read[: head.length]], head.length - len(self._read)
+        body = bytearray(self._read[: head.length])  # a list of what comes could be many times as large
+        missing = head.length - len(body)
         self._read = self._read[head.length :]
         within = self._seconds() + self._service.channels.idle_timeout
         while missing > 0:
@@ -248,10 +249,10 @@ class Connection:
                     raise ConnectionError("the client is gone")
             except TimeoutError:
                 raise _late("the body of the request was") from None
-            parts.append(self._read)
+            body += self._read
             missing -= len(self._read)
             self._read = b""
-        return b"".join(parts)
+        return bytes(body)
 
     def _seconds(self) -> float:
         return self._service.clock.elapsed_ns() / 1e9

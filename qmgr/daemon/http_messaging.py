@@ -11,6 +11,7 @@ client was known to be gone by then: whoever must not lose one browses first, or
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from itertools import islice
@@ -40,6 +41,7 @@ BYTES = "application/octet-stream"
 CHARSETS = {"utf-8", "utf8", "us-ascii"}
 PLAIN = "!#$&'()*+/:<=>?@[]^`{|}"  # what stands for itself in a property
 QUERIES = {"messageId", "correlationId", "wait", "limit"}
+HEX_ID = re.compile("[0-9A-Fa-f]{48}")
 LONGEST_WAIT = 24 * 3600 * 1000  # milliseconds
 SLICE = 1.0  # seconds of waiting between two looks at whether the client is there
 DEFAULT_LIMIT, MOST_LISTED = 10, 10_000
@@ -268,11 +270,8 @@ def selectors(head: Head) -> dict[str, bytes]:
 def identifier(text: str, what: str) -> bytes:
     """48 hexadecimal digits, with `ID:` before them or not; anything else is the application's own, as text."""
     digits = text.removeprefix("ID:")
-    if len(digits) == 48:
-        try:
-            return bytes.fromhex(digits)
-        except ValueError:
-            pass
+    if HEX_ID.fullmatch(digits):
+        return bytes.fromhex(digits)
     if text.startswith("ID:") or len(text.encode()) > 24:
         raise bad(f"{what} is 48 hexadecimal digits, or text of at most 24 bytes")
     return text.encode()

@@ -12,10 +12,11 @@ import socket
 import ssl
 import subprocess
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -224,6 +225,7 @@ def test_what_an_operator_has_disabled_is_to_be_tried_again(
         ("POST", f"{ROOT}/A/message", {"ibm_mq_usr": "a;b;c"}, 400, "name;value;type"),
         ("DELETE", f"{ROOT}/A/message?wait=-1", {}, 400, "wait is a whole number"),
         ("DELETE", f"{ROOT}/A/message?messageId=12345678901234567890123456", {}, 400, "messageId"),
+        ("DELETE", f"{ROOT}/A/message?messageId={'%20' * 48}", {}, 400, "messageId"),
         ("GET", f"{ROOT}/A/messagelist?limit=x", {}, 400, "limit"),
         ("GET", f"{ROOT}/%ff/message", {}, 400, "UTF-8"),
         ("POST", f"{ROOT}/A/message", {"Transfer_Encoding": "chunked"}, 411, "Content-Length"),
@@ -657,6 +659,25 @@ def test_row_75_a_body_that_does_not_come_to_its_end_is_given_up(tmp_path: Path)
     assert server.qm.queue("A").depth == 0
     until(lambda: len(server.qm.sessions) == 0)
     server.end()
+
+
+def test_a_body_that_comes_in_crumbs_takes_no_more_memory_than_in_large_pieces(server: Server) -> None:
+    class Crumbs:
+        def settimeout(self, seconds: float) -> None:
+            """They come at once."""
+
+        def recv(self, most: int) -> bytes:
+            return bytes(bytearray(min(2, most)))
+
+    size = 200_000
+    connection = listeners.Connection(server.listener, cast(socket.socket, Crumbs()), "127.0.0.1:1")
+    head = parse(b"POST / HTTP/1.1\r\nContent-Length: %d" % size, size)
+    tracemalloc.start()
+    try:
+        assert connection._body(head) == bytes(size)
+        assert tracemalloc.get_traced_memory()[1] < 3 * size
+    finally:
+        tracemalloc.stop()
 
 
 def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
