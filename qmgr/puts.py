@@ -73,7 +73,9 @@ class Puts(Definitions):
             queue = self._known(name, put=True)
             options = verbs.with_defaults(self.state, name, options)
         descriptor, one_id = queue.plain, None
-        if options or descriptor is None:
+        if descriptor is None or (
+            options and (len(options) > 1 or options.get("persistent") is not descriptor.persistent)
+        ):
             descriptor, one_id = verbs.describe(queue, options, self._expires), verbs.given_id(options)
         if type(body) is not bytes:
             body = check_body(body)

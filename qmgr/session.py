@@ -225,7 +225,8 @@ class Session:
         """Put a message; the LSN to force (`manager.force`), or 0. `soon`, here and below: it is forced next."""
         self._require(PUT, queue)
         of = None if unit is None else unit._unit
-        usual = self._engine.put_usual(of, queue, body) if of is not None and not options else None
+        plain = not options or (len(options) == 1 and options.get("persistent") is True)  # as all that `put_usual` puts
+        usual = self._engine.put_usual(of, queue, body) if of is not None and plain else None
         done = (usual, 0) if usual is not None else self._engine.put_later(of, queue, body, options, soon=soon)
         self._look_around()
         return done

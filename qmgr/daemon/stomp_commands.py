@@ -15,6 +15,7 @@ from qmgr.daemon.tls import common_name
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.infos import Peer
 from qmgr.session import Rights, Session, Sessions
+from qmgr.verbs import PutOptions
 
 LONGEST_BEAT = 10**7  # ms, two hours and more
 APPLICATION = 28  # characters, as MQ's APPLTAG has
@@ -39,6 +40,7 @@ class StompCommands:
         self._shared = shared
         self._connection = connection
         self._session: Session | None = None
+        self._repeated: tuple[dict[str, str], str, PutOptions] | None = None  # headers of SENDs, and what they say
         self._subscriptions: Subscriptions
         self._transactions: Transactions
 
@@ -146,14 +148,18 @@ class StompCommands:
 
     def _send(self, session: Session, frame: Frame) -> int:
         headers = frame.headers
-        queue = queue_of(headers)
+        what = self._repeated
+        if what is None or what[0] is not headers:
+            what = headers, queue_of(headers), put_options(headers, self._connection.wall_us)
+            self._repeated = what if frame.repeats and "expires" not in headers else None
+        _, queue, options = what
         name = headers.get("transaction")
         unit = None
         if name is not None:
             unit = self._transactions.named(name).unit
         elif self._shared.ending:
             self._check_not_ending()
-        return session.put_later(unit, queue, frame.body, put_options(headers, self._connection.wall_us))[1]
+        return session.put_later(unit, queue, frame.body, options)[1]
 
     def _acknowledge(self, session: Session, headers: dict[str, str]) -> int:
         name = headers.get("transaction")

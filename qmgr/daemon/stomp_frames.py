@@ -25,6 +25,7 @@ UNESCAPED = frozenset({"CONNECT", "STOMP", "CONNECTED"})
 LONGEST_COMMAND = max(map(len, CLIENT_COMMANDS))
 END = b"\0\n"  # of a frame of ours
 NUL_IN_HEAD = "a frame has a NUL before the empty line that ends its headers"
+REPEATED = 512  # bytes of a head at most that is known again
 NO_BODY = 16  # bytes in the place of a body where there can be none: a stray EOL is overlooked
 
 
@@ -76,6 +77,18 @@ class Frame:
     command: str
     headers: dict[str, str]
     body: bytes = b""
+    repeats: bool = attrs.field(default=False, eq=False)  # the head of a SEND before: `headers` is the same object
+
+
+@attrs.frozen
+class _Send:
+    """The head of the last SEND: those of one client are often alike, and only their bodies differ."""
+
+    head: bytes  # with the empty line
+    headers: dict[str, str]
+    length: int  # of the body
+    limits: Limits  # under which it was read
+    dialect: Dialect
 
 
 class Parser:
@@ -84,7 +97,7 @@ class Parser:
     `dialect` and `limits` may be changed between two frames. After a FrameError it is of no more use.
     """
 
-    __slots__ = ("_at", "_begun", "_buffer", "_length", "_scan", "dialect", "limits")
+    __slots__ = ("_at", "_begun", "_buffer", "_length", "_scan", "_send", "dialect", "limits")
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -94,6 +107,7 @@ class Parser:
         self._scan = 0  # up to here its end was looked for
         self._begun: Frame | None = None  # its head was read
         self._length = -1  # of its body; -1: up to the first NUL
+        self._send: _Send | None = None
 
     @property
     def begun(self) -> bool:
@@ -125,6 +139,11 @@ class Parser:
             self._scan = max(self._scan, at)
         if at == size:
             return
+        send = self._send
+        if send is not None and buffer.startswith(send.head, at) and self._reads_as(send):
+            self._begun, self._length = Frame("SEND", send.headers, repeats=True), send.length
+            self._at = self._scan = at + len(send.head)
+            return
         most = at + self.limits.head
         end, body = self._end_of_head(most)
         if end < 0:
@@ -136,6 +155,13 @@ class Parser:
         self._begun = frame = self._decode_head(buffer[at:end])
         self._at = self._scan = body
         self._length = self._body_length(frame)
+        if frame.command == "SEND" and body - at <= REPEATED:
+            head = bytes(buffer[at:body])
+            self._send = _Send(head, frame.headers, self._length, self.limits, self.dialect)
+
+    def _reads_as(self, send: _Send) -> bool:
+        """Would its head be read as it was then?"""
+        return send.limits is self.limits and send.dialect is self.dialect
 
     def _end_of_head(self, most: int) -> tuple[int, int]:
         """(where the head ends, where the body begins); (-1, -1) where the empty line has not come yet."""

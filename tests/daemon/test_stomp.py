@@ -303,6 +303,23 @@ def test_replies_keep_the_order_of_their_frames(client: Client) -> None:
     assert [client.read()["receipt-id"] for _ in range(300)] == [str(number) for number in range(300)]
 
 
+def test_sends_that_begin_alike_are_each_what_they_say(server: Server, client: Client) -> None:
+    """Their headers are read once."""
+    alike = {"destination": "A", "priority": "7", "JMSType": "till"}
+    ends = str(int(time.time() * 1000) + 600_000)
+    for number in range(4):
+        client.say("SEND", b"%d" % number, **alike)
+    for _ in range(3):
+        client.say("SEND", b"", destination="B", expires=ends)
+        time.sleep(0.3)
+    client.ask("BEGIN", transaction="t")
+    assert server.bodies("A") == [b"0", b"1", b"2", b"3"]
+    for message in server.qm.browse("A"):
+        assert (message.priority, dict(message.properties), message.persistent) == (7, {"JMSType": "till"}, True)
+    moments = [time.time() + (message.expiry or 0) for message in server.qm.browse("B")]
+    assert len(moments) == 3 and max(moments) - min(moments) < 0.25
+
+
 # ---- subscriptions
 
 

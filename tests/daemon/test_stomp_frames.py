@@ -71,6 +71,50 @@ def test_spaces_belong_to_a_value_except_in_1_0() -> None:
     assert frames_of(b"SEND\na: b \n\n\0", dialect=V10)[0].headers == {"a": "b"}
 
 
+def test_a_head_that_repeats_is_not_read_again_and_means_the_same() -> None:
+    head = b"SEND\ndestination:/queue/Q\na\\cb:c\n"
+    stream = b"".join(
+        [
+            head + b"\none\0",
+            head + b"\ntwo\0\n\r\n",
+            head + b"\n\0",
+            head + b"d:e\n\nthree\0",
+            head + b"\nfour\0",
+            b"BEGIN\ntransaction:t\n\n\0",
+            head + b"\nfive\0",
+        ]
+    )
+    headers = {"destination": "/queue/Q", "a:b": "c"}
+    for step in (1, 7, len(stream)):
+        frames = frames_of(*(stream[at : at + step] for at in range(0, len(stream), step)))
+        assert [frame.body for frame in frames] == [b"one", b"two", b"", b"three", b"four", b"", b"five"]
+        assert [frame.repeats for frame in frames] == [False, True, True, False, False, False, True]
+        assert [frame.headers for frame in frames] == [
+            *([headers] * 3),
+            headers | {"d": "e"},
+            headers,
+            {"transaction": "t"},
+            headers,
+        ]
+    counted = b"SEND\ncontent-length:%d\n\n%b\0"
+    bodies = [frame.body for frame in frames_of(counted % (3, b"a\0b"), counted % (3, b"\0\0\0"), counted % (1, b"\0"))]
+    assert bodies == [b"a\0b", b"\0\0\0", b"\0"]
+
+
+def test_a_head_that_repeats_under_other_rules_is_read_again() -> None:
+    stream = b"SEND\na: b\ncontent-length:5\n\nhello\0"
+    parser = parser_of()
+    parser.feed(stream * 3)
+    first = parser.next()
+    parser.dialect = V10
+    second = parser.next()
+    assert first is not None and second is not None
+    assert (first.headers["a"], second.headers["a"]) == (" b", "b")
+    parser.limits = Limits(head=4096, headers=50, body=4)
+    with pytest.raises(FrameError, match="longer than the 4 bytes"):
+        parser.next()
+
+
 def test_an_empty_value_and_a_value_with_colons() -> None:
     assert frames_of(b"SEND\na:\nb:c:d\n\n\0")[0].headers == {"a": "", "b": "c:d"}
 

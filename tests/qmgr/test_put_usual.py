@@ -11,8 +11,11 @@ import qmgr
 from qmgr import Reason, UowState, Xid, units
 from qmgr.engine import Engine
 from qmgr.entry import OVERHEAD
+from qmgr.infos import Peer
 from qmgr.puts import Puts
+from qmgr.session import AllRights
 from qmgr.units import HOLD
+from qmgr.verbs import PutOptions
 from recovery.uows import Uow
 from tests.qmgr.test_interrupts import Strike, interrupted
 from tests.qmgr.world import World, bodies, reason_of
@@ -231,6 +234,24 @@ def test_attributes_that_have_changed_since_the_last_put_are_those_of_the_next()
     assert bodies(world.qm, "A") == [b"higher", b"fleeting", b"as it was"]
     world.crash(LOSE_ALL)
     assert bodies(world.qm, "A") == [b"higher", b"as it was"]
+
+
+def test_a_client_that_says_what_is_usual_anyway_goes_the_short_way() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.define_queue("B", default_persistence=False)
+    session = world.qm.sessions.open(Peer(user="mia", application="till", process=7), AllRights())
+    unit = session.begin()
+    for persistent in (None, True, True, False, True):
+        options: PutOptions = {} if persistent is None else {"persistent": persistent}
+        session.put_later(unit, "A", b"in a unit of work", options)
+    assert [(len(run.heads), run.persistent) for run in unit._unit.puts] == [(3, True), (1, False), (1, True)]
+    for name in ("A", "B"):
+        for persistent in (True, False):
+            session.put_later(None, name, b"outside", {"persistent": persistent})
+    session.commit(unit)
+    assert [message.persistent for message in world.qm.browse("A")] == [True, False, *[True] * 3, False, True]
+    assert [message.persistent for message in world.qm.browse("B")] == [True, False]
 
 
 def test_what_is_not_usual_is_left_to_the_long_way() -> None:
