@@ -9,7 +9,7 @@ from pathlib import Path
 from logger.errors import LogError
 from qmgr import mqsc
 from qmgr.cli import access
-from qmgr.cli.command import COMMON_CODES, UNEXPECTED, Command, Failure, Parser, because, explain, whole
+from qmgr.cli.command import COMMON_CODES, UNEXPECTED, Command, Failure, Parser, because, explain, typed, whole
 from qmgr.errors import MQError
 from qmgr.mqsc.console import Console, Execute
 from recovery.errors import RecoveryError
@@ -101,11 +101,11 @@ def _converse(args: argparse.Namespace, lines: Iterator[str], execute: Execute, 
     try:
         for line in lines:
             for said in console.add(line):
-                print(said, flush=True)
+                print(typed(said), flush=True)
             if console.ended:
                 break
         for said in console.end():
-            print(said, flush=True)
+            print(typed(said), flush=True)
     except OSError as exc:
         if isinstance(exc, BrokenPipeError) or not console.read:
             raise

@@ -60,11 +60,14 @@ class Parameter:
 BLANKS = re.compile(r"\s*")
 WORD = re.compile(r"[^\s(),'\";]+")
 QUOTED = re.compile(r"'((?:[^']|'')*)'")
+NO_TEXT = re.compile("[\udc80-\udcff]")  # a byte that is no UTF-8, as it comes from a file or from standard input
 SIGNS = {"(": Kind.OPEN, ")": Kind.CLOSE, ",": Kind.COMMA}
 
 
 def tokenize(text: str) -> list[Token]:
     """The tokens of a command. Raises SyntaxFault."""
+    if (byte := NO_TEXT.search(text)) is not None:
+        raise SyntaxFault(byte.end(), f"byte 0x{ord(byte[0]) - 0xDC00:02x} is not UTF-8 text")
     tokens: list[Token] = []
     at = 0
     while True:

@@ -111,13 +111,31 @@ def test_commands_come_from_a_file_and_can_be_verified_only(run: Run, data: Path
     code, out, _ = run(f"runmqsc --offline -f {script} QM1")
     assert code == 10
     assert (
-        "     1 : def ql(A) +\n       :   descr('x')\nAMQ8006I: Queue created.\n     2 : def ql(\\udcff)\n"
+        "     1 : def ql(A) +\n       :   descr('x')\nAMQ8006I: Queue created.\n     2 : def ql(\\xff)\n"
         in out.replace("\r", "")
     )
+    assert "line 1, column 8: byte 0xff is not UTF-8 text\n" in out
     with qmgr.start("QM1", data_path=data) as manager:
         assert manager.queue("A").description == "x"
         assert manager.queue("A").max_depth == 5000
         assert not manager.queue("A").default_persistence
+
+
+def test_a_script_that_is_no_utf_8_is_told_so_where_that_matters(run: Run, data: Path) -> None:
+    script = data / "script.mqsc"
+    script.write_text("* f\xfcr B\xfccher\ndef ql(A) descr('B\xfccher')\ndis ql(*)\n", "iso-8859-1")
+    code, out, _ = run(f"runmqsc --offline -f {script} QM1")
+    assert (code, out.splitlines()[3:9]) == (
+        10,
+        [
+            "       : * f\\xfcr B\\xfccher",
+            "     1 : def ql(A) descr('B\\xfccher')",
+            "AMQ8405I: Syntax error detected at or near end of command segment below:-",
+            "def ql(A) descr('B?",
+            "                  ^",
+            "line 1, column 19: byte 0xfc is not UTF-8 text",
+        ],
+    )
 
 
 def test_what_has_no_effect_is_told_without_running_it(run: Run, data: Path) -> None:
