@@ -5,11 +5,12 @@ SIGUSR2, SIGUSR1 and SIGQUIT ask for one of the three, however often they come. 
 moment, also while a restart takes long or a disk hangs. *Plan*: the main thread never does what may take long.
 """
 
+import contextlib
 import gc
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import attrs
@@ -18,6 +19,7 @@ from logger import lsn
 from qmgr.daemon.service import Service
 from qmgr.daemon.systemd import Notifier
 from qmgr.daemon.wakeups import Wakeups
+from qmgr.errors import IniError
 from qmgr.life import Stage
 from qmgr.manager import QueueManager
 
@@ -108,7 +110,7 @@ class Daemon:
         if error is None:
             gc.freeze()  # what is there by now stays: it is not looked at again and again
             manager = service.manager
-            for line in start_lines(manager):
+            for line in start_lines(manager, _outdated(service)):
                 self._teller.line(line)
             self._notifier.say(READY=1, STATUS=f"Queue manager {service.name}: {Stage.RUNNING}")
             self._teller.ready()
@@ -190,8 +192,8 @@ class Daemon:
         os._exit(KILLED)  # process 1 of a container, which the system spares what it sends to itself
 
 
-def start_lines(manager: QueueManager) -> list[str]:
-    """What a restart has done, as people see it who start a queue manager."""
+def start_lines(manager: QueueManager, outdated: Iterable[str] = ()) -> list[str]:
+    """What a restart has done, as people see it who start a queue manager; and which certificates are `outdated`."""
     name, report = manager.name, manager.restart_report
     lines = []
     if report.torn_tail:
@@ -212,5 +214,18 @@ def start_lines(manager: QueueManager) -> list[str]:
         *(f"AMQ9004I: Object {queue}, type qlocal recreated: {what}." for queue, what in manager.recreated.items()),
         *(f"AMQ7472E: Object {queue}, type queue, is damaged: {why}" for queue, why in damaged),
         *([f"AMQ9014W: The archive of the log of queue manager {name!r} is away: {away}."] if away else []),
+        *(f"AMQ9633W: Bad certificate: {text}." for text in outdated),
         f"Queue manager {name!r} started.",
     ]
+
+
+def _outdated(service: Service) -> list[str]:
+    """What is to be said of certificates of listeners: the start goes on all the same, and nobody comes by them."""
+    with_tls = [config for config in service.manager.config.listeners if config.tls_certificate is not None]
+    if not with_tls:
+        return []
+    from qmgr.daemon import tls  # the listeners have loaded it, and ssl with it; without them a daemon needs neither
+
+    with contextlib.suppress(IniError):  # a file was taken away at this moment
+        return [text for config in with_tls for text in tls.outdated(config, service.clock.wall_us())]
+    return []
