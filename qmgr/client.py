@@ -26,6 +26,7 @@ from qmgr.objects import AliasDefinition, QmgrDefinition
 from qmgr.remote import RemoteUnit, check_bodies, wire_wait
 from qmgr.replay import Replayed, Where
 from qmgr.threads import this_thread
+from qmgr.values import several
 from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors
 from recovery.records import Xid
 from recovery.uows import UowState
@@ -360,8 +361,7 @@ class Connection:
 
     def record_image(self, queue: str | Iterable[str] | None = None) -> list[str]:
         """Record media images of a queue, of some, or of all and the definitions (rcdmqimg); the names recorded."""
-        names = queue if queue is None or isinstance(queue, str) else list(queue)
-        recorded: list[str] = self._call("record_image", names)
+        recorded: list[str] = self._call("record_image", several(queue))
         return recorded
 
     def record_definitions(self) -> None:
@@ -426,7 +426,7 @@ class Connection:
         self, user: str, profile: str = "", *, add: Iterable[str] = (), remove: Iterable[str] = ()
     ) -> QmgrDefinition:
         """Give a user rights on the queues that a profile fits, and take others away; "": on the queue manager."""
-        changed: QmgrDefinition = self._call("authorize", user, profile, add=list(add), remove=list(remove))
+        changed: QmgrDefinition = self._call("authorize", user, profile, add=several(add), remove=several(remove))
         return changed
 
     def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:

@@ -124,9 +124,11 @@ class Operations(Running):
         return self._keep_extents(Action.REMOVE, older_than, dry_run, progress)
 
     def _keep_extents(self, action: Action, older_than: str | int, dry_run: bool, progress: Progress) -> Outcome:
+        if not isinstance(older_than, str | int | float):
+            raise Mistake(f"older_than is seconds, or text such as 36h, not {older_than!r}")
         try:
             age = parse_age(older_than) if isinstance(older_than, str) else int(older_than)
-        except (ValueError, TypeError, OverflowError) as exc:
+        except (ValueError, OverflowError) as exc:
             raise Mistake(f"older_than: {exc}") from exc
         try:
             return self._retention.do(action, age, progress, dry_run=dry_run)

@@ -15,7 +15,7 @@ import datetime
 import enum
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +23,7 @@ import attrs
 
 from logger import archive, archive_plan, compressed, config, history, log, stats
 from qmgr import authority, errors, infos, message, mqsc, objects, replay
-from qmgr.errors import MQError, Reason
+from qmgr.errors import Mistake, MQError, Reason
 from recovery import records, restart, uows
 
 SHOWN: tuple[ModuleType, ...] = (
@@ -50,8 +50,16 @@ DEEPEST = 32  # levels of what a call is given
 
 
 def dumps(value: Any) -> bytes:
-    """Raises TypeError for what no call takes or gives."""
-    return TEXT(_plain(value)).encode()
+    """Raises Mistake for what no call takes or gives."""
+    try:
+        return TEXT(_plain(value)).encode()
+    except RecursionError:
+        raise Mistake("a value that has itself in it can't be sent to a queue manager in another process") from None
+
+
+def several(value: Any) -> Any:
+    """The list of what an argument names; what is not several things stays as it is, for the call to refuse."""
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
 def loads(data: bytes) -> Any:
@@ -66,9 +74,9 @@ def _plain(value: Any) -> Any:
     match value:
         case None | bool() | str() | float():
             return value
-        case enum.Enum():
+        case enum.Enum() if CLASSES.get(type(value).__name__) is type(value):
             return {"of": type(value).__name__, "is": value.name}
-        case int():
+        case int() if not isinstance(value, enum.Enum):
             return value
         case bytes() | bytearray() | memoryview():
             return {"hex": bytes(value).hex()}
@@ -79,12 +87,12 @@ def _plain(value: Any) -> Any:
         case list():
             return [_plain(one) for one in value]
         case set() | frozenset():
-            return {"set": [_plain(one) for one in sorted(value)]}
+            return {"set": [_plain(one) for one in sorted(value, key=repr)]}
     if attrs.has(type(value)) and CLASSES.get(type(value).__name__) is type(value):
         return {"of": type(value).__name__, "with": {f.alias: _plain(getattr(value, f.name)) for f in _fields(value)}}
     if hasattr(value, "items"):
         return {"map": {_key(key): _plain(one) for key, one in value.items()}}
-    raise TypeError(f"a {type(value).__name__} can't be sent to a queue manager in another process")
+    raise Mistake(f"{value!r} is nothing that a call takes: a {type(value).__name__} can't be sent to another process")
 
 
 def _fields(value: Any) -> Iterator["attrs.Attribute[Any]"]:
@@ -93,7 +101,7 @@ def _fields(value: Any) -> Iterator["attrs.Attribute[Any]"]:
 
 def _key(key: Any) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"the keys of a mapping that is sent are text, not {key!r}")
+        raise Mistake(f"the keys of a mapping that is sent are text, not {key!r}")
     return key
 
 

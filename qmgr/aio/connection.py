@@ -13,6 +13,7 @@ from qmgr.message import Message
 from qmgr.mqsc import MqscResult
 from qmgr.objects import AliasDefinition, QmgrDefinition
 from qmgr.replay import Where
+from qmgr.values import several
 from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors
 from recovery.records import Xid
 from recovery.uows import UowState
@@ -202,7 +203,8 @@ class Connection:
         self, user: str, profile: str = "", *, add: Iterable[str] = (), remove: Iterable[str] = ()
     ) -> QmgrDefinition:
         """Give a user rights on the queues that a profile fits, and take others away; "": on the queue manager."""
-        changed: QmgrDefinition = await self._way.call("authorize", user, profile, add=list(add), remove=list(remove))
+        rights = {"add": several(add), "remove": several(remove)}
+        changed: QmgrDefinition = await self._way.call("authorize", user, profile, **rights)
         return changed
 
     async def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
@@ -232,8 +234,7 @@ class Connection:
 
     async def record_image(self, queue: str | Iterable[str] | None = None) -> list[str]:
         """Record media images of a queue, of some, or of all and the definitions (rcdmqimg); the names recorded."""
-        names = queue if queue is None or isinstance(queue, str) else list(queue)
-        recorded: list[str] = await self._way.call("record_image", names)
+        recorded: list[str] = await self._way.call("record_image", several(queue))
         return recorded
 
     async def record_definitions(self) -> None:

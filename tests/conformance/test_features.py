@@ -1,6 +1,8 @@
 """Aliases, groups, backout thresholds, dead letters, consuming, MQSC, rights and outcomes over every face."""
 
+import datetime
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 import pytest
@@ -181,6 +183,9 @@ def test_mqsc_is_answered(qm: Manager, queue: str) -> None:
 
 def test_rights_are_given_and_taken(qm: Manager) -> None:
     before = qm.attributes
+    for rights in ("put", None, 5):
+        with pytest.raises(qmgr.Mistake, match=f"rights are several words, not {rights!r}"):
+            qm.authorize("mia", "ORDERS.*", add=rights)  # type: ignore[arg-type]
     given = qm.authorize("mia", "ORDERS.*", add=["put", "browse"])
     assert given == qm.attributes != before
     assert qm.unauthorize("mia", "ORDERS.*") == before
@@ -210,3 +215,24 @@ def test_what_became_of_units_of_work_can_be_asked_for(face: Face) -> None:
     for wrong in (0, 12345, -1, "x", None):
         with refused(qmgr.Mistake, Reason.UOW_NOT_AVAILABLE):
             face.qm.outcome(wrong)  # type: ignore[arg-type]
+
+
+def test_arguments_of_a_wrong_type_are_mistakes_wherever_they_are_found_to_be_that(qm: Manager, queue: str) -> None:
+    """Some are refused before they are sent to the queue manager, and in the same class."""
+    day: Any = datetime.timedelta(days=1)
+    for call in (
+        lambda: qm.queue(day),
+        lambda: qm.clear_queue(day),
+        lambda: qm.define_queue("LATER", expiry_cap=day),
+        lambda: qm.alter_queue(queue, max_depth=day),
+        lambda: qm.alter(dead_letter_queue=day),
+        lambda: qm.define_alias("LATER", day),
+        lambda: list(qm.replay(queue, day)),
+        lambda: qm.outcome(day),
+        lambda: qm.record_image(day),
+        lambda: qm.record_image([day]),
+        lambda: qm.archive_log(older_than=day),
+        lambda: qm.reduce_log(day),
+    ):
+        with pytest.raises(qmgr.Mistake):
+            call()

@@ -1,6 +1,7 @@
 """Frames and values: what is encoded is decoded again, and nothing that comes does harm."""
 
 import datetime
+import enum
 import struct
 from typing import Any
 
@@ -219,10 +220,21 @@ def test_our_classes_come_back_as_they_were() -> None:
 
 
 def test_what_no_call_takes_is_not_sent() -> None:
-    with pytest.raises(TypeError, match="a object can't be sent"):
-        values.dumps(object())
-    with pytest.raises(TypeError, match="keys"):
-        values.dumps({1: 2})
+    class Depth(enum.IntEnum):
+        SOME = 3
+
+    itself: list[object] = []
+    itself.append(itself)
+    for value, text in (
+        (object(), "a object can't be sent"),
+        ([datetime.timedelta(1)], "a timedelta can't be sent"),
+        (Depth.SOME, "a Depth can't be sent"),
+        ({1: 2}, "keys"),
+        (itself, "itself in it"),
+    ):
+        with pytest.raises(qmgr.Mistake, match=text):
+            values.dumps(value)
+    assert values.loads(values.dumps({1, "a"})) == {1, "a"}
 
 
 @pytest.mark.parametrize(
