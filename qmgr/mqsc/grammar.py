@@ -350,7 +350,9 @@ DELETING = {"IGNSTATE": YES_NO, "AUTHREC": YES_NO}
 LIKE = {"LIKE": Name(blank=False), "REPLACE": None, "NOREPLACE": None}
 CLUSINFO = {"CLUSINFO": None}
 FORCE = {"FORCE": None}  # IBM MQ alters what is open with FORCE only; here nothing is held open
-TYPES = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "QCLUSTER", "ALL")
+OTHER_QUEUES = ("QREMOTE", "QMODEL", "QCLUSTER")  # of these types there is none here
+TYPES = ("QLOCAL", "QALIAS", *OTHER_QUEUES, "ALL")
+QUEUES_SHOW = tuple(dict.fromkeys((*QLOCAL, *QALIAS, *QUEUE_SHOWS, "TYPE", *OTHER_QUEUES_SHOW)))
 
 # rights of users that come over a network: setmqaut, dspmqaut
 AUTHREC = {
@@ -377,9 +379,10 @@ COMMANDS = {
             "DISPLAY",
             "QUEUE",
             naming=Naming.GENERIC,
-            shows=tuple(dict.fromkeys((*QLOCAL, *QALIAS, *QUEUE_SHOWS, "TYPE", *OTHER_QUEUES_SHOW))),
+            shows=QUEUES_SHOW,
             options={"TYPE": OneOf(*TYPES), **CLUSINFO},
         ),
+        *(row("DISPLAY", kind, naming=Naming.GENERIC, shows=QUEUES_SHOW, options=CLUSINFO) for kind in OTHER_QUEUES),
         row(
             "DISPLAY",
             "QSTATUS",
@@ -420,11 +423,14 @@ OBJECTS = {
     "QA": "QALIAS",
     "Q": "QUEUE",
     "QS": "QSTATUS",
+    "QR": "QREMOTE",
+    "QM": "QMODEL",
+    "QC": "QCLUSTER",
 }
 SYNONYMS = {"TARGQ": "TARGET", "QTYPE": "TYPE"}  # of attributes
 _ABSENT = """
     AUTHINFO AUTHSERV CHANNEL CHL CHLAUTH CHSTATUS CHS CLUSQMGR COMMINFO ENTAUTH LISTENER LSSTATUS NAMELIST NL POLICY
-    PROCESS PRO PUBSUB QCLUSTER QC QMODEL QM QREMOTE QR SBSTATUS SERVICE SUB SVSTATUS TCLUSTER TOPIC TPSTATUS
+    PROCESS PRO PUBSUB QCLUSTER QMODEL QREMOTE SBSTATUS SERVICE SUB SVSTATUS TCLUSTER TOPIC TPSTATUS
 """
 OF_IBM_MQ = frozenset(_ABSENT.split())  # objects that there are none of here
 VERBS_OF_IBM_MQ = ("ARCHIVE", "BACKUP", "MOVE", "PURGE", "RECOVER", "RESOLVE", "RESUME", "START", "SUSPEND")

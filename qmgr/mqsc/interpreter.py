@@ -40,6 +40,7 @@ class Interpreter:
             "DISPLAY QLOCAL": self._display_queues,
             "DISPLAY QALIAS": self._display_queues,
             "DISPLAY QUEUE": self._display_queues,
+            **dict.fromkeys([f"DISPLAY {kind}" for kind in grammar.OTHER_QUEUES], self._display_queues),
             "DISPLAY QSTATUS": self._display_queue_status,
             "DISPLAY QMGR": self._display_manager,
             "DISPLAY QMSTATUS": self._display_status,
@@ -283,7 +284,11 @@ class Interpreter:
     # ---- DISPLAY
 
     def _display_queues(self, statement: Statement) -> Answer:
-        kind = {"QLOCAL": "QLOCAL", "QALIAS": "QALIAS"}.get(statement.row.object, statement.options.get("TYPE", "ALL"))
+        kind = statement.row.object
+        if kind == "QUEUE":
+            kind = statement.options.get("TYPE", "ALL")
+        if kind in grammar.OTHER_QUEUES:
+            self._check()
         found: list[Fields] = []
         damage = []
         if kind in ("QLOCAL", "ALL"):

@@ -70,7 +70,7 @@ def _abbreviates(word: str, verb: str) -> bool:
 
 
 def _objects(verb: str) -> list[str]:
-    return [name for each, name in COMMANDS if each == verb]
+    return [name for each, name in COMMANDS if each == verb and name not in grammar.OF_IBM_MQ]
 
 
 class _Statement:
