@@ -360,6 +360,7 @@ AUTHREC = {
     "OBJTYPE": OneOf("QUEUE", "QMGR"),
     "PRINCIPAL": Pattern(authority.USER, "1 to 64 of the characters A-Z a-z 0-9 . _ @ -"),
 }
+MATCH = OneOf("PROFILE", "EXACT", "MEMBERSHIP")  # the last is of groups, which there are none of here
 RIGHTS = Words(tuple(word.upper() for word in authority.WORDS))
 
 COMMANDS = {
@@ -408,7 +409,7 @@ COMMANDS = {
         row("SET", "LOG", options={"ARCHIVED": Text(64)}, needs=("ARCHIVED",)),
         row("SET", "AUTHREC", options=AUTHREC | {"AUTHADD": RIGHTS, "AUTHRMV": RIGHTS}, needs=("OBJTYPE", "PRINCIPAL")),
         row("DELETE", "AUTHREC", options=AUTHREC, needs=("OBJTYPE", "PRINCIPAL")),
-        row("DISPLAY", "AUTHREC", options=AUTHREC, shows=("AUTHLIST",)),
+        row("DISPLAY", "AUTHREC", options=AUTHREC | {"MATCH": MATCH}, shows=("AUTHLIST",)),
         row("PING", "QMGR"),
         row("REFRESH", "SECURITY", naming=Naming.ALL, options={"TYPE": OneOf("AUTHSERV", "CONNAUTH")}),
         row("STOP", "CONN", naming=Naming.NAME, options={"EXTCONN": Text(32), "MODE": OneOf("FORCE", "QUIESCE")}),

@@ -272,10 +272,13 @@ class Interpreter:
         return said("AMQ8863I", "Authority record deleted.")
 
     def _display_rights(self, statement: Statement) -> Answer:
-        wanted = {word: statement.options.get(word) for word in ("PROFILE", "OBJTYPE")}
-        wanted["ENTITY"] = statement.options.get("PRINCIPAL")
+        options = statement.options
+        wanted = {"OBJTYPE": options.get("OBJTYPE"), "ENTITY": options.get("PRINCIPAL")}
         found = [display.grant(one) for one in self._manager.attributes.authorities]
         found = [one for one in found if all(value in (None, one[word]) for word, value in wanted.items())]
+        if (profile := options.get("PROFILE")) is not None:
+            exact = options.get("MATCH") == "EXACT" or authority.is_generic(profile)
+            found = [one for one in found if one["PROFILE"] == profile or (not exact and _fits(one, profile))]
         shown = _shown(statement, display.AUTHREC, ("PROFILE", "ENTITY", "ENTTYPE", "OBJTYPE"), found)
         if not shown:
             raise Refused(answers.NO_RIGHTS, "Authority record not found.")
@@ -352,6 +355,11 @@ class Interpreter:
 def _damage(info: QueueInfo) -> list[str]:
     """A depth alone would not tell a damaged queue from an empty one."""
     return [f"AMQ8149E: Object {info.name} damaged: {info.damaged}"] if info.damaged else []
+
+
+def _fits(grant: Fields, queue: str) -> bool:
+    """Is it about queues, and about this one too?"""
+    return grant["OBJTYPE"] == "QUEUE" and authority.pattern(grant["PROFILE"]).fullmatch(queue) is not None
 
 
 def _profile(statement: Statement) -> str:
