@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         )
     print("Sample AMQSGET0 start", flush=True)
     try:
-        with samples.opened(args) as manager:
+        with samples.opened(args, way="input") as manager:
             while got_one(manager, args.queue, args.w):
                 pass
         print("no more messages")

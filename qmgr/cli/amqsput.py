@@ -13,7 +13,7 @@ def run(args: argparse.Namespace) -> int:
     if sys.stdin is not None and hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(errors="surrogateescape")
     try:
-        with samples.opened(args, f"target queue is {args.queue}") as manager:
+        with samples.opened(args, f"target queue is {args.queue}", way="output") as manager:
             for line in sys.stdin or ():
                 text = line.removesuffix("\n")
                 if not text:

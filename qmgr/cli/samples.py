@@ -30,19 +30,24 @@ class CallFailed(Exception):
 
 
 @contextlib.contextmanager
-def call(verb: str) -> Iterator[None]:
-    """In the block the call of this MQI name is made. Raises CallFailed."""
+def call(verb: str, in_short: str = "") -> Iterator[None]:
+    """In the block the call of this MQI name is made; `in_short` is printed if it fails. Raises CallFailed."""
     try:
         yield
     except MQError as exc:
         print(f"{verb} ended with reason code {exc.reason.value}", flush=True)
+        if in_short:
+            print(in_short, flush=True)
         complain(str(exc))
         raise CallFailed from exc
 
 
 @contextlib.contextmanager
-def opened(args: argparse.Namespace, connected: str = "") -> Iterator[access.Manager]:
-    """The queue manager, which has the queue; once there is a connection `connected` is printed. Raises CallFailed."""
+def opened(args: argparse.Namespace, connected: str = "", *, way: str = "") -> Iterator[access.Manager]:
+    """The queue manager, which has the queue; once there is a connection `connected` is printed. Raises CallFailed.
+
+    `way`: what IBM MQ's sample says that it has opened the queue for, where it could not.
+    """
     with contextlib.ExitStack() as stack:
         try:
             name = access.named(args.name, args.data_path)
@@ -53,7 +58,7 @@ def opened(args: argparse.Namespace, connected: str = "") -> Iterator[access.Man
             raise
         if connected:
             print(typed(connected), flush=True)
-        with call("MQOPEN"):
+        with call("MQOPEN", f"unable to open queue for {way}" if way else ""):
             manager.queue(args.queue)
         yield manager
 
