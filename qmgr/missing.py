@@ -26,7 +26,7 @@ def unknown(disk: Disk, location: Location) -> Unavailable:
     if not disk.exists(location.data_root):
         text = (
             f"there is no queue manager {location.name!r}: the data path {location.data_root} is not there; mount its "
-            f"file system, name another one, or create the queue manager first (crtmqm)"
+            f"file system, name another one (QMGR_DATA_PATH), or create the queue manager first (crtmqm)"
         )
     text = remains(disk, location) or text
     return Unavailable(text, reason=Reason.Q_MGR_NAME_ERROR, name=location.name)

@@ -38,7 +38,7 @@ says which one and exits with 40; that application can call {method} itself."""
 SILENT = "the queue manager is not available: it does not say how it stands"
 OWNED = "the queue manager is not available: another process has it"
 NO_ANSWER = f"{OWNED}, or it does not answer"
-NO_DATA_PATH = "the data path {} is not there; mount its file system, or name another one."
+NO_DATA_PATH = "the data path {} is not there; mount its file system, or name another one (QMGR_DATA_PATH)."
 NOT_THERE = "the queue manager is not available: it is not running, does not answer, or another process has it"
 GOES = {ENDING: "the queue manager is ending"}  # the code of each command that a daemon does
 

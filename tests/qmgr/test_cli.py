@@ -739,6 +739,7 @@ def test_a_data_path_that_is_away_is_said(run: Run, data: Path):
     for words, code in AWAY[:6]:
         done = run(f"{words} QM1")
         assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (code, True, 1), words
+        assert "name another one (QMGR_DATA_PATH)" in done.stderr, words
     for face in (qmgr.start, qmgr.connect):
         with pytest.raises(qmgr.Unavailable, match=said):
             face("QM1", data_path=data)
