@@ -214,6 +214,46 @@ def test_row_43_the_checkpoint_before_will_do_while_the_log_reaches_back(world: 
     assert bodies(world.qm, "A") == [b"%d" % n for n in range(6)]
 
 
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+def test_row_43_what_it_needs_is_kept_until_there_is_a_new_one_though_the_head_is_further_on(log_type: str) -> None:
+    world = World(log_type=log_type, log_primary_files=3)
+    if log_type == "linear":
+        world.set_ini("LogManagement", "Automatic")
+        world.restart()
+    world.qm.define_queue("A")
+    world.qm.put("A", b"before")
+    world.qm.checkpoint()
+    world.qm.put("A", b"since")
+    for _ in range(40):
+        world.qm.put("A", bytes(10_000))
+    kept = bodies(world.qm, "A")
+    world.qm.checkpoint()
+    world.disk = world.disk.crash()
+    world.disk.poke(f"{DATA}/qmgrs/{QM}/{NAME}", b"damaged")
+    world.disk.fail("create", errno.ENOSPC, once=False, where=lambda path: "amqalchk" in path)
+    world.start()
+    assert not world.qm.status().checkpoints
+    with pytest.raises(qmgr.ResourceProblem):
+        for _ in range(200):
+            world.qm.put("A", bytes(10_000))
+            kept.append(bytes(10_000))
+    world.disk.heal()
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == kept
+
+
+def test_a_start_has_a_later_epoch_than_its_checkpoint(world: World) -> None:
+    """The control file may be an older copy, and the log have no record of the start that wrote the checkpoint."""
+    world.qm.put("A", b"x")
+    world.disk = world.disk.crash()
+    path = f"{DATA}/qmgrs/{QM}/{NAME}"
+    decoded = checkpoint.decode_file(world.disk.peek(path))
+    assert decoded is not None
+    world.disk.poke(path, checkpoint.encode_file(attrs.evolve(decoded[0], epoch=50), decoded[1]))
+    assert world.start().restart_report.epoch == 51
+    assert bodies(world.qm, "A") == [b"x"]
+
+
 def test_row_32_a_checkpoint_for_whose_own_record_there_is_no_room_holds_nothing_that_comes_after(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
