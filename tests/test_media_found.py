@@ -419,6 +419,24 @@ def test_a_recreation_that_fails_leaves_no_file_behind(why: str) -> None:
     assert world.qm.queue("Q").depth == 300
 
 
+def test_what_a_recreated_queue_had_before_goes_with_the_second_checkpoint() -> None:
+    """And not with the next start only, while the queue is built again now and then."""
+    world = linear()
+    world.qm.define_queue("Q")
+    world.qm.put_many("Q", [bytes(1000)] * 20)
+    world.qm.record_image()
+
+    def turn() -> int:
+        world.qm.put("Q", b"x")
+        world.qm.recreate("Q")
+        world.qm.checkpoint()
+        return len(world.disk.files(f"{DATA}/qmgrs/{NAME}/queues/Q"))
+
+    files = [turn() for _ in range(8)]
+    assert files[-1] <= max(files[:4])
+    assert world.qm.queue("Q").depth == 28
+
+
 def test_row_25_what_is_only_held_for_a_client_is_there_again_for_anybody() -> None:
     world = linear()
     world.qm.define_queue("Q")

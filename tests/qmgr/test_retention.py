@@ -538,3 +538,59 @@ def test_extents_that_only_an_image_would_free_are_told_of_when_they_are_many() 
     made.qm.alter(image_schedule="AUTO")
     fill(made, 12, image=False)
     assert made.errors().count("AMQ9015W") == told
+
+
+def test_what_a_queue_is_built_again_from_stays_though_it_ceases_to_be_recoverable_meanwhile() -> None:
+    made = world("Automatic")
+    made.qm.record_image()
+    for _ in range(60):
+        made.qm.put("KEPT", bytes(10_000))
+    for queue in made.qm.queues():
+        if queue.name != "KEPT":
+            made.qm.record_image(queue.name)
+    made.qm.record_definitions()
+    settle(made)
+    there: list[list[int]] = [sequences(made)]
+
+    def progress(done: int, total: int) -> None:
+        if len(there) == 1:
+            made.qm.alter(image_recover_queues=False)
+            settle(made)
+            there.append(sequences(made))
+
+    assert made.qm.recreate("KEPT", progress=progress).depth == 61
+    assert there[0] == there[1]
+    settle(made)
+    assert sequences(made)[0] > there[0][0]
+    assert len(bodies(made.qm, "KEPT")) == 61
+
+
+def test_an_extent_whose_successor_came_in_the_moment_of_a_put_may_have_that_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = world("Manual")
+    made.clock.advance(5)
+    now = made.clock.wall_us()
+    with monkeypatch.context() as one_moment:
+        one_moment.setattr(made.clock, "wall_us", lambda: now)
+        made.qm.put("KEPT", b"in the first extent")
+        made.qm.get("KEPT")
+        fill(made, 3)
+    made.clock.advance(10)
+    outcome = made.qm.remove_log(older_than=0)
+    assert outcome.held is not None and "undelivered" in outcome.held.text()
+    assert sequences(made)[0] == 1
+
+
+def test_an_extent_that_ended_while_the_clock_was_set_back_may_have_the_oldest_message() -> None:
+    """By its successor it is older than that message, and older than its own beginning."""
+    made = world("Manual")
+    made.clock.advance(5)
+    made.qm.put("KEPT", b"in the first extent")
+    made.qm.get("KEPT")
+    made.clock.jump_wall(-3600)
+    fill(made, 3)
+    made.clock.jump_wall(7200)
+    outcome = made.qm.remove_log(older_than=0)
+    assert outcome.held is not None and "undelivered" in outcome.held.text()
+    assert sequences(made)[0] == 1
