@@ -18,7 +18,7 @@ from recovery.errors import CheckpointDamaged
 from tests.qmgr.world import DATA, World, bodies
 from tests.qmgr.world import NAME as QM
 from tests.sim.disk import SimCrash, SimDisk
-from tests.sim.loss import KEEP_ALL, LOSE_ALL
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss
 
 ID = b"i" * 16
 lines = st.binary(max_size=60).map(lambda data: data.replace(b"\n", b""))
@@ -376,6 +376,20 @@ def test_a_start_goes_on_where_a_full_disk_has_no_room_to_delete_them(world: Wor
     world.disk.heal()
     world.restart()
     assert not world.disk.exists(left)
+
+
+@pytest.mark.parametrize("loss", [KEEP_ALL, LOSE_ALL])
+def test_a_checkpoint_that_failed_when_it_had_its_name_may_count_after_a_crash(world: World, loss: Loss) -> None:
+    """So the segments that it has made stay until there are two newer ones."""
+    world.qm.put("A", b"x")
+    world.disk.fail("sync_dir", errno.ENOSPC, where=lambda path: path == f"{DATA}/qmgrs/{QM}")
+    with pytest.raises(qmgr.StorageFull):
+        world.qm.checkpoint()
+    world.qm.put("A", b"y")
+    wanted = bodies(world.qm, "A")
+    world.disk = world.disk.snapshot(loss)
+    world.start()
+    assert bodies(world.qm, "A") == wanted
 
 
 def test_after_a_checkpoint_that_failed_as_much_has_come_as_before_it(world: World) -> None:
