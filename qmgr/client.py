@@ -19,7 +19,7 @@ from qmgr import sockets, targets, values, wire
 from qmgr.consume import Consumer
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
-from qmgr.link import Broken, Link, Target
+from qmgr.link import Broken, Link, Target, Unasked
 from qmgr.message import Message, check_body
 from qmgr.mqsc import MqscResult
 from qmgr.objects import AliasDefinition, QmgrDefinition
@@ -111,9 +111,11 @@ class Connection:
 
     def broken(self, exc: Broken) -> Unavailable:
         """What a call raises whose connection is lost."""
+        asked = not isinstance(exc, Unasked)
+        done = "what was called last may have been done or not" if asked else "nothing of this call was done"
         return Unavailable(
-            f"the connection to queue manager {self.name!r} was lost ({exc}); what was called last may have been done "
-            f"or not, units of work that had not ended are backed out",
+            f"the connection to queue manager {self.name!r} was lost ({exc}); {done}, units of work that had not ended "
+            f"are backed out",
             reason=Reason.CONNECTION_BROKEN,
             name=self.name,
         )

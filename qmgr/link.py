@@ -47,6 +47,10 @@ class Broken(Exception):
     """The connection is lost; what was asked for last may have been done or not."""
 
 
+class Unasked(Broken):
+    """It was lost before any of the request had gone: nothing of it is done."""
+
+
 class Target(Protocol):
     """Where the daemon is."""
 
@@ -154,7 +158,7 @@ class Link:
     # ---- calls
 
     def exchange(self, frame: bytes, *, waits: bool = False) -> bytes:
-        """Ask, and return the answer. Raises Broken, Mistake for a frame that is too long.
+        """Ask, and return the answer. Raises Broken; what is an MQError, or Unasked, leaves nothing asked.
 
         `waits`: it may take long, and we are told meanwhile that it is at work.
         """
@@ -231,22 +235,22 @@ class Link:
     def _another(self) -> Socket:
         """A new socket of the session."""
         if self.forked:
-            raise Broken("it is the parent's")
+            raise Unasked("it is the parent's")
         if self.broken:
-            raise Broken("it was lost before")
+            raise Unasked("it was lost before")
         try:
             sock = self._target.open()
         except MQError as exc:
             if self.is_there():
                 raise
-            raise Broken(str(exc)) from exc
+            raise Unasked(str(exc)) from exc
         try:
             self._handshake(sock, wire.hello(wire.JOIN, bytes.fromhex(self.token)))
         except MQError as exc:
             sockets.close(sock)
             if exc.reason in (Reason.CONNECTION_BROKEN, Reason.Q_MGR_NOT_AVAILABLE):
                 self.close()
-                raise Broken(str(exc)) from exc
+                raise Unasked(str(exc)) from exc
             raise
         except BaseException:
             sockets.close(sock)

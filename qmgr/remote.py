@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self, Unpack
 
 from qmgr import values, wire
 from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
-from qmgr.link import Broken, Link
+from qmgr.link import Broken, Link, Unasked
 from qmgr.message import Message, check_body
 from qmgr.sends import Sends
 from qmgr.threads import this_thread
@@ -56,6 +56,11 @@ def maybe_in_doubt(number: int, name: str) -> Unavailable:
     )
 
 
+def leaves_open(refusal: MQError) -> bool:
+    """Does this answer to a commit or prepare say for sure that nothing came of it?"""
+    return not isinstance(refusal, (Unavailable, UnitOfWorkEnded)) and type(refusal) is not MQError
+
+
 class RemoteUnit:
     """Puts and gets that happen wholly or not at all. As a `with` block it commits, or backs out on an exception.
 
@@ -75,6 +80,7 @@ class RemoteUnit:
         self._state = ACTIVE
         self._unknown = False  # the answer to a commit was lost, or that the queue manager has stopped in it
         self._ending = False  # a commit or prepare is on its way, or was interrupted: nothing more can be sent
+        self._end_asked = 0  # COMMIT or PREPARE: the daemon may have done it, and nobody has heard whether
         self._sends: Sends | None = None  # from the first one on
 
     def __repr__(self) -> str:
@@ -124,6 +130,8 @@ class RemoteUnit:
         """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2018: a forked child's parent has it; 2009)."""
         if self._link.forked:
             raise Unavailable(PARENTS_UNIT, reason=Reason.HCONN_ERROR)
+        if self._end_asked and self._link.broken:
+            self._doubt()
         if self._unknown:
             raise UnitOfWorkEnded(self._ask_for_outcome())
         if self._state is COMMITTED or self._state is BACKED_OUT:
@@ -153,11 +161,40 @@ class RemoteUnit:
         self._ending = True  # before it is looked whether anything was sent
         self._link.is_lost()  # then nothing of this is done, and it is known that the unit was backed out
         try:
-            self._go_on()
+            try:
+                self._go_on()
+            except Unavailable:
+                self._say_if_lost()
+                raise
             end()
         except MQError:
             self._ending = False
             raise
+
+    def _say_if_lost(self) -> None:
+        """Nothing was asked for: where the connection is lost by now it is known what became of the unit; raises it."""
+        if self._link.is_lost():
+            self._check()
+
+    def _ask_to_end(self, op: int) -> bytes:
+        """Ask for its end, and return the answer. Raises Broken, or MQError where nothing was asked for."""
+        asked, self._end_asked = self._end_asked, self._end_asked or op  # before: an interrupt may strike
+        self._asked = True
+        try:
+            return self._link.exchange(wire.request(op, self._begin, self._number))
+        except (Unasked, MQError) as exc:
+            self._end_asked = asked
+            self._say_if_lost()
+            if isinstance(exc, Unasked):
+                raise self._connection.broken(exc) from exc
+            raise
+
+    def _doubt(self) -> None:
+        """The connection is lost, and with it the answer to a commit or prepare."""
+        if self._state is ACTIVE and self._end_asked == wire.PREPARE:
+            self._state = PREPARED  # or not: to say that it was backed out would be a guess
+        elif self._state is ACTIVE:
+            self._note_unknown()
 
     def _ask_for_outcome(self) -> str:
         return (
@@ -327,15 +364,19 @@ class RemoteUnit:
 
     def _prepare(self) -> None:
         try:
-            self._ask(wire.request(wire.PREPARE, self._begin, self._number))
-        except Unavailable as exc:
-            lost = exc.reason == Reason.CONNECTION_BROKEN
-            if lost or not self._begin:  # otherwise it is not that the queue manager has stopped in it
-                self._state = PREPARED  # or not: to say that it was backed out would be a guess
-            if lost:
-                raise maybe_in_doubt(self._id, self._connection.name) from exc
+            answer = self._ask_to_end(wire.PREPARE)
+        except Broken as exc:
+            self._doubt()
+            raise maybe_in_doubt(self._id, self._connection.name) from exc
+        try:
+            self._hear(answer)
+        except MQError as exc:
+            if self._begin or leaves_open(exc):
+                self._end_asked = 0
+            elif isinstance(exc, Unavailable):  # the queue manager has stopped in it
+                self._doubt()
             raise
-        self._state = PREPARED
+        self._state, self._end_asked = PREPARED, 0
 
     def commit(self) -> None:
         """Return when all of it is durable. Raises BackedOut (2003) when the queue manager has rolled it back.
@@ -350,19 +391,21 @@ class RemoteUnit:
             self._state = COMMITTED
             return
         try:
-            answer = self._link.exchange(wire.request(wire.COMMIT, self._begin, self._number))
+            answer = self._ask_to_end(wire.COMMIT)
         except Broken as exc:
+            self._doubt()
             if self._state is PREPARED:
                 raise maybe_in_doubt(self._id, self._connection.name) from exc
-            self._note_unknown()
             text = self._ask_for_outcome()
             raise Unavailable(text, reason=Reason.CONNECTION_BROKEN, name=self._connection.name) from exc
         if answer[4] != OK or self._begin:
             try:
                 self._hear(answer)
-            except Unavailable:  # it has stopped, and nobody knows what reached the disk
-                if self._state is not PREPARED and not self._begin:
-                    self._note_unknown()
+            except MQError as exc:
+                if self._begin or leaves_open(exc):
+                    self._end_asked = 0
+                elif isinstance(exc, Unavailable):  # it has stopped, and nobody knows what reached the disk
+                    self._doubt()
                 raise
         self._over(COMMITTED)
 
@@ -372,7 +415,8 @@ class RemoteUnit:
 
     def backout(self) -> None:
         """Undo all of it; messages that were got return to their places with a higher backout count."""
-        if self._state is ACTIVE and not self._unknown and not self._link.forked and self._link.broken:
+        known = not self._unknown and not self._end_asked
+        if self._state is ACTIVE and known and not self._link.forked and self._link.broken:
             self._over(BACKED_OUT)  # the daemon did so when the connection was lost
             if self._sends is not None:
                 self._sends.drop()
@@ -386,8 +430,9 @@ class RemoteUnit:
             except Unavailable as exc:
                 if exc.reason != Reason.CONNECTION_BROKEN:
                     raise
-                if self._state is PREPARED:
-                    raise maybe_in_doubt(self._id, self._connection.name) from exc
+                if self._state is PREPARED or self._end_asked:
+                    self._say_if_lost()
+                    raise
         self._over(BACKED_OUT)
 
     def give_up(self) -> None:

@@ -1,0 +1,215 @@
+"""Ends of units of work whose answer nobody has heard: what is said of them then is what is known, and no guess."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import qmgr
+from qmgr import Reason, UowState, Xid, link, sockets
+from qmgr.errors import BackedOut, MQError, Unavailable, UnitOfWorkEnded
+from tests.daemon.serving import LONG, Served, until, waits
+from tests.daemon.test_client import far
+from tests.qmgr.world import Call, bodies
+
+XID = Xid(1, b"global", b"branch")
+
+
+class Strikes:
+    """An interrupt strikes behind the next answer, the `nth` of those that come."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, nth: int = 1, before: Callable[[], None] = lambda: None
+    ) -> None:
+        answer, self.left = link.Link.answer, nth
+
+        def interrupted(here: link.Link, sock: sockets.Socket) -> bytes:
+            told = answer(here, sock)
+            self.left -= 1
+            if not self.left:
+                before()
+                raise KeyboardInterrupt
+            return told
+
+        monkeypatch.setattr(link.Link, "answer", interrupted)
+
+
+def lose(served: Served, connection: qmgr.Connection) -> None:
+    """As an operator does it with STOP CONN, or the network."""
+    for session in list(served.manager.sessions):
+        session.stop()
+    until(lambda: not connection._link.is_there())
+
+
+def test_an_interrupted_commit_whose_connection_is_lost_then_is_not_said_to_be_backed_out(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon had committed it."""
+    unit = connection.begin()
+    unit.put("A", b"x")
+    Strikes(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        unit.commit()
+    lose(served, connection)
+    for call in (unit.backout, unit.commit, lambda: unit.put("A", b"y")):
+        with pytest.raises(UnitOfWorkEnded, match=r"outcome\("):
+            call()
+    assert connection.outcome(unit.id) is UowState.COMMITTED
+    assert bodies(served.manager, "A") == [b"x"]
+
+
+def test_a_block_that_is_interrupted_in_its_commit_and_loses_its_connection_is_not_said_to_be_backed_out(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = connection.begin()
+    Strikes(monkeypatch, 2, lambda: lose(served, connection))
+    with pytest.raises(KeyboardInterrupt), unit:
+        unit.put("A", b"x")
+    assert unit.state is UowState.ACTIVE
+    with pytest.raises(UnitOfWorkEnded, match=r"outcome\("):
+        unit.backout()
+    assert connection.outcome(unit.id) is UowState.COMMITTED
+
+
+def test_an_interrupted_prepare_whose_connection_is_lost_then_may_be_in_doubt(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = connection.begin(XID)
+    unit.put("A", b"x")
+    Strikes(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        unit.prepare()
+    lose(served, connection)
+    for call in (unit.backout, unit.commit, lambda: unit.put("A", b"y")):
+        with pytest.raises(Unavailable, match="in doubt"):
+            call()
+    assert connection.in_doubt() == [XID]
+    connection.resolve(XID, False)
+
+
+def test_an_interrupted_commit_can_be_backed_out_where_the_daemon_has_not_heard_of_it(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strike(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    unit = connection.begin()
+    unit.put("A", b"x")
+    with monkeypatch.context() as patched:
+        patched.setattr(link.Link, "ask", strike)
+        with pytest.raises(KeyboardInterrupt):
+            unit.commit()
+    unit.backout()
+    lose(served, connection)
+    for call in (unit.commit, unit.backout):
+        with pytest.raises(UnitOfWorkEnded, match="is backed out"):
+            call()
+    assert bodies(served.manager, "A") == []
+
+
+def test_a_commit_that_is_refused_leaves_nothing_unknown(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> int:
+        raise qmgr.errors.ResourceProblem("the log is full")
+
+    unit = connection.begin()
+    unit.put("A", b"x")
+    monkeypatch.setattr("qmgr.session.Session.commit_later", refuses)
+    with pytest.raises(qmgr.errors.ResourceProblem):
+        unit.commit()
+    lose(served, connection)
+    with pytest.raises(BackedOut):
+        unit.commit()
+    unit.backout()
+
+
+ENDS = pytest.mark.parametrize("end", ["commit", "prepare", "commit of a prepared one"])
+
+
+@ENDS
+def test_an_end_for_which_there_is_no_socket_is_refused_and_can_be_called_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    with far(served, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as connection:
+        unit = connection.begin(XID)
+        unit.put("B", b"x")
+        if "of" in end:
+            unit.prepare()
+        before, call = unit.state, getattr(unit, end.split()[0])
+        monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+        waiting = Call(lambda: connection.get("A", wait=LONG))
+        waits(served)
+        with pytest.raises(Unavailable) as caught:
+            call()
+        assert caught.value.reason is Reason.MAX_CONNS_LIMIT_REACHED
+        served.manager.put("A", b"x")
+        waiting.outcome()
+        assert unit.state is before
+        call()
+        assert unit.state is (UowState.PREPARED if end == "prepare" else UowState.COMMITTED)
+        assert len(served.manager.in_doubt()) == (end == "prepare")
+
+
+def test_a_prepare_for_which_there_was_no_socket_leaves_a_unit_that_its_block_backs_out(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody had asked the daemon, and still it counted as prepared: the block left it open, its message locked."""
+    with far(served, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as connection:
+        connection.put("B", b"x")
+        monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+        with pytest.raises(ValueError), connection.begin(XID) as unit:
+            unit.get("B")
+            waiting = Call(lambda: connection.get("A", wait=LONG))
+            waits(served)
+            with pytest.raises(Unavailable):
+                unit.prepare()
+            served.manager.put("A", b"x")
+            waiting.outcome()
+            raise ValueError
+        assert connection.get("B").body == b"x"
+
+
+@ENDS
+@pytest.mark.parametrize("sends", [False, True])
+def test_of_an_end_that_was_never_asked_for_since_the_connection_was_lost_it_is_known(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, end: str, sends: bool
+) -> None:
+    """It was called unknown, or perhaps in doubt."""
+    unit = connection.begin(XID)
+    unit.put("B", b"x")
+    if "of" in end:
+        unit.prepare()
+    elif sends:
+        unit.send("B", b"y")
+    waiting = Call(lambda: connection.get("A", wait=LONG))
+    waits(served)
+    another = link.Link._another
+
+    def lost(here: link.Link) -> sockets.Socket:
+        lose(served, connection)
+        return another(here)
+
+    monkeypatch.setattr(link.Link, "_another", lost)
+    with pytest.raises(Unavailable if "of" in end else BackedOut, match="in doubt" if "of" in end else "backed out"):
+        getattr(unit, end.split()[0])()
+    with pytest.raises(MQError):
+        waiting.outcome()
+    if "of" not in end:
+        unit.backout()
+        assert unit.state is UowState.BACKED_OUT
+
+
+def test_a_call_that_was_never_asked_for_since_the_connection_was_lost_says_so(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    another = link.Link._another
+
+    def lost(here: link.Link) -> sockets.Socket:
+        lose(served, connection)
+        return another(here)
+
+    monkeypatch.setattr(link.Link, "_another", lost)
+    with pytest.raises(Unavailable, match="nothing of this call was done") as caught:
+        connection.put("A", b"x")
+    assert caught.value.reason is Reason.CONNECTION_BROKEN
