@@ -227,7 +227,7 @@ class Link:
         """The other end is gone."""
         sockets.close(sock)
         self.close()
-        if isinstance(exc, sockets.Late):
+        if self.timeout is not None and sockets.is_late(exc):
             return Broken(f"it has said nothing for {self.timeout:g} seconds")
         told = exc.strerror if isinstance(exc, OSError) else str(exc)
         return Broken(told or "the queue manager has closed it")

@@ -45,6 +45,11 @@ class TooSlow(EOFError):
 Late = (TooSlow, BlockingIOError, TimeoutError, ssl.SSLWantReadError)  # what a bound of time raises
 
 
+def is_late(exc: Exception) -> bool:
+    """Has a bound of time struck that we have set? The system has one too, for a network that brings nothing."""
+    return isinstance(exc, Late) and getattr(exc, "errno", None) != errno.ETIMEDOUT
+
+
 def is_of_the_name(exc: OSError) -> bool:
     """Has nobody been asked for a connection, since the host's name leads nowhere?"""
     return isinstance(exc, socket.gaierror)

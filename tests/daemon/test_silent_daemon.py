@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ import qmgr.aio
 from logger.clock import SystemClock
 from qmgr import sockets
 from qmgr.daemon.beats import NEVER, Beats
-from qmgr.errors import BackedOut, Mistake, Reason, Unavailable
+from qmgr.errors import BackedOut, Mistake, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.verbs import LONGEST_WAIT
 from recovery.uows import UowState
 from tests.conformance.nursery import halt
@@ -260,3 +261,28 @@ def test_row_75_who_does_not_read_over_tls_holds_up_no_beat_of_others(tmp_path: 
         finally:
             sockets.close(theirs)
             sockets.close(ours)
+
+
+@pytest.mark.parametrize("timeout", [None, 3600.0])
+def test_a_network_that_the_system_gives_up_is_a_lost_connection(
+    far: Daemon, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
+    """ETIMEDOUT, of which Python makes the TimeoutError of a bound of time that we had set: it was a TypeError."""
+    receive, gone = sockets.receive, OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    def brings_nothing(sock: sockets.Socket, *told: Any) -> bytes:
+        receive(sock, *told)
+        raise gone
+
+    with far.connect(timeout=timeout) as client:
+        unit = client.begin()
+        unit.put("A", b"x")
+        with monkeypatch.context() as patched:
+            patched.setattr(sockets, "receive", brings_nothing)
+            assert "in the commit of unit of work" in given_up(unit.commit)
+        with pytest.raises(UnitOfWorkEnded, match=r"outcome\("):
+            unit.backout()
+        assert client.outcome(unit.id) is UowState.COMMITTED
+        with monkeypatch.context() as patched:
+            patched.setattr(sockets, "receive", brings_nothing)
+            assert "Connection timed out" in given_up(lambda: client.put("A", b"x"))
