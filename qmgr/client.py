@@ -267,7 +267,14 @@ class Connection:
             raise Mistake(f"xid is an Xid, not {xid!r}")
         unit = RemoteUnit(self, self._there(), xid)
         if xid is not None:
-            unit.begin(xid)
+            try:
+                unit.begin(xid)
+            except MQError:
+                raise
+            except BaseException:  # an interrupt: it may have begun, and nobody has it
+                with contextlib.suppress(MQError):
+                    unit.backout()
+                raise
         return unit
 
     def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:

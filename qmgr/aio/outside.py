@@ -188,7 +188,8 @@ class Outside:
         unit.check_whole()
         if unit.pool is None:
             pool = await self._there()
-            if unit.pool is None:  # another task was not quicker
+            unit.check_whole()  # another task may have ended it
+            if unit.pool is None:  # or was quicker
                 unit.pool, unit.asked_as = pool, next(pool.link.units)
         if unit.xid is not None and unit.begin:
             request = wire.request(wire.BEGIN_UNIT, unit.begin, unit.asked_as, "", values.dumps(unit.xid))
@@ -286,7 +287,12 @@ class Outside:
 
     async def begin(self, unit: OutsideUnit) -> None:
         if unit.xid is not None and unit.begin:
-            await self._begun(unit)
+            try:
+                await self._begun(unit)
+            except asyncio.CancelledError:  # it may have begun, and nobody has it
+                with contextlib.suppress(MQError):
+                    await to_the_end(self.backout(unit))
+                raise
 
     async def prepare(self, unit: OutsideUnit) -> None:
         if unit.told is PREPARED:

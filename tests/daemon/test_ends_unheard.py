@@ -213,3 +213,14 @@ def test_a_call_that_was_never_asked_for_since_the_connection_was_lost_says_so(
     with pytest.raises(Unavailable, match="nothing of this call was done") as caught:
         connection.put("A", b"x")
     assert caught.value.reason is Reason.CONNECTION_BROKEN
+
+
+def test_an_interrupted_begin_leaves_no_unit_that_nobody_has(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Xid was in use as long as the connection was open."""
+    Strikes(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        connection.begin(XID)
+    assert served.manager.transactions() == []
+    connection.begin(XID).backout()
