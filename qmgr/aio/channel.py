@@ -157,6 +157,9 @@ class Pool:
         if self.link.forked:
             raise Broken("it is the parent's")  # who has left no room, perhaps
         await self._room.acquire()
+        if self.link.broken:  # since it stood in line
+            self._room.release()
+            raise Broken("it was lost before")
         if self._idle:
             return self._idle.pop()
         opening = asyncio.ensure_future(self._open())

@@ -15,7 +15,7 @@ from qmgr.client import REMEMBERED
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link, Target, messages
 from qmgr.message import Message, check_body
-from qmgr.remote import PARENTS_UNIT, check_bodies, maybe_in_doubt, wire_wait
+from qmgr.remote import PARENTS_UNIT, check_bodies, leaves_open, maybe_in_doubt, wire_wait
 from qmgr.replay import Where
 from qmgr.sends import TOGETHER, fits
 from qmgr.targets import Remote
@@ -45,7 +45,8 @@ class OutsideUnit:
         self.size = 0  # of them: bytes
         self.sending = asyncio.Lock()
         self.lost = False  # nobody knows what of those that have gone was put, or not all is wanted any more
-        self.ending = False  # a commit or prepare is on its way, or was cancelled: nothing more can be sent
+        self.ending = False  # a commit or prepare is on its way: nothing more can be sent
+        self.end_asked = 0  # COMMIT or PREPARE: the daemon may have done it, and nobody has heard whether
         self.given_up = False  # backed out, since nobody knows what a get in it that was cancelled has taken
 
     @property
@@ -65,7 +66,9 @@ class OutsideUnit:
     def check(self) -> None:
         """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2018, 2009)."""
         self.check_ours()
-        if self.unknown:
+        broken = self.pool is not None and self.pool.link.broken
+        unheard = self.end_asked if broken and self.told is ACTIVE else 0
+        if self.unknown or unheard == wire.COMMIT:
             raise UnitOfWorkEnded(
                 f"the connection was lost, or the queue manager has stopped, in the commit of unit of work "
                 f"{self.number}; outcome({self.number}) tells whether it was committed"
@@ -77,8 +80,8 @@ class OutsideUnit:
             )
         if self.told in (COMMITTED, BACKED_OUT):
             raise UnitOfWorkEnded(f"{self.named} is {self.told.value}; begin another one")
-        if self.pool is not None and self.pool.link.broken:
-            if self.told is PREPARED:
+        if self.pool is not None and broken:
+            if self.told is PREPARED or unheard:
                 raise maybe_in_doubt(self.number, self.pool.name)
             raise BackedOut(f"{self.named} was backed out when its connection was lost; back it out and start it again")
 
@@ -101,12 +104,15 @@ class OutsideUnit:
 
     @contextlib.contextmanager
     def nothing_more(self) -> Iterator[None]:
-        """In the block it is committed or prepared with what was sent before; who sends now hears that it is late."""
+        """In the block it is committed or prepared with what was sent before; who sends now hears that it is late.
+
+        Where it is left before that was asked for, or it is refused, the unit of work goes on.
+        """
         self.ending = True
         try:
             yield
-        except MQError:
-            self.ending = False
+        except BaseException as exc:
+            self.ending = bool(self.end_asked) and not isinstance(exc, MQError)
             raise
 
     def hear(self, answers: list[bytes]) -> Answers:
@@ -257,13 +263,43 @@ class Outside:
 
     async def _end_by(self, unit: OutsideUnit, pool: Pool, op: int) -> "asyncio.Future[list[bytes]]":
         """Ask for the end of a unit of work. Where this raises the daemon has not heard of it, and nothing is done."""
-        try:
+        with self._known_if_lost(unit, pool):
             channel = await self._channel(pool)
+        unit.asked, unit.end_asked = True, unit.end_asked or op
+        return channel.ask(wire.request(op, unit.begin, unit.asked_as))
+
+    @contextlib.contextmanager
+    def _known_if_lost(self, unit: OutsideUnit, pool: Pool) -> Iterator[None]:
+        """In the block its end is not asked for yet: where the connection is lost, the unit was backed out."""
+        try:
+            yield
         except Unavailable:
-            pool.link.is_lost()  # then it is known that the unit was backed out, or else it goes on
+            pool.link.is_lost()
             unit.check()
             raise
-        return channel.ask(wire.request(op, unit.begin, unit.asked_as))
+
+    async def _hear_end(self, unit: OutsideUnit, answer: "asyncio.Future[list[bytes]]") -> None:
+        """Raises what the answer to a commit or prepare is, or that it was lost."""
+        try:
+            unit.hear(await self._answer(answer))
+        except MQError as exc:
+            lost = exc.reason == Reason.CONNECTION_BROKEN
+            if not lost and (unit.begin or leaves_open(exc)):
+                unit.end_asked = 0
+            elif isinstance(exc, Unavailable) and unit.told is ACTIVE:  # nobody knows, or the queue manager has stopped
+                self._doubt(unit)
+            if lost and unit.told is PREPARED:
+                raise maybe_in_doubt(unit.number, self.name) from exc
+            raise
+
+    def _doubt(self, unit: OutsideUnit) -> None:
+        if unit.end_asked == wire.PREPARE:
+            unit.told = PREPARED  # or not: to say that it was backed out would be a guess
+            return
+        unit.unknown = True
+        self._unknown[unit.number] = unit.since
+        if len(self._unknown) > REMEMBERED:
+            self._unknown.popitem(last=False)
 
     async def _ask(self, unit: OutsideUnit | None, op: Any) -> Answers:
         """Make a request, `op(flags, unit)`, and hear the answer."""
@@ -298,19 +334,20 @@ class Outside:
         if unit.told is PREPARED:
             raise UnitOfWorkEnded(f"unit of work {unit.number} is prepared; commit it or back it out")
         with unit.nothing_more():
-            pool = await self._begun(unit)
+            pool = await self._begun(unit, settled=False)
+            with self._known_if_lost(unit, pool):
+                await self._settle(unit, pool)
             answer = await self._end_by(unit, pool, wire.PREPARE)
-            unit.asked = True
-            try:
-                unit.hear(await self._answer(answer))
-            except Unavailable as exc:
-                lost = exc.reason == Reason.CONNECTION_BROKEN
-                if lost or (not unit.begin and unit.told is ACTIVE):  # else the queue manager has not stopped in it
-                    unit.told = PREPARED  # or not: to say that it was backed out would be a guess
-                if lost:
-                    raise maybe_in_doubt(unit.number, self.name) from exc
-                raise
+            preparing = asyncio.ensure_future(self._prepared(unit, answer))  # and it is heard of what was asked
+            preparing.add_done_callback(forget)
+            await asyncio.shield(preparing)
+
+    async def _prepared(self, unit: OutsideUnit, answer: "asyncio.Future[list[bytes]]") -> None:
+        with unit.nothing_more():
+            await self._hear_end(unit, answer)
+        if unit.told is ACTIVE:  # another task has not backed it out
             unit.told = PREPARED
+        unit.end_asked = 0
 
     async def commit(self, unit: OutsideUnit) -> None:
         unit.check_whole()
@@ -325,19 +362,7 @@ class Outside:
         with unit.nothing_more():
             await self._settle(unit, pool)
             unit.check_whole()
-            answer = await self._end_by(unit, pool, wire.COMMIT)
-            try:
-                unit.hear(await self._answer(answer))
-            except Unavailable as exc:  # as above
-                if exc.reason == Reason.CONNECTION_BROKEN and unit.told is PREPARED:
-                    raise maybe_in_doubt(unit.number, self.name) from exc
-                lost = exc.reason == Reason.CONNECTION_BROKEN
-                if unit.told is ACTIVE and (lost or not unit.begin):
-                    unit.unknown = True
-                    self._unknown[unit.number] = unit.since
-                    if len(self._unknown) > REMEMBERED:
-                        self._unknown.popitem(last=False)
-                raise
+            await self._hear_end(unit, await self._end_by(unit, pool, wire.COMMIT))
             unit.told = COMMITTED
 
     async def backout(self, unit: OutsideUnit) -> None:
@@ -346,7 +371,7 @@ class Outside:
             unit.lost = True  # where this fails the unit of work can't be committed without them
         unit.sends, unit.size = [], 0
         gone = unit.pool is None or unit.pool.link.broken or unit.given_up or not unit.asked
-        if unit.told is ACTIVE and not unit.unknown and gone:
+        if unit.told is ACTIVE and not unit.unknown and not unit.end_asked and gone:
             unit.told, unit.evicted = BACKED_OUT, False  # the daemon did so, or has never heard of it
             return
         unit.check()
@@ -356,8 +381,10 @@ class Outside:
         except Unavailable as exc:
             if exc.reason != Reason.CONNECTION_BROKEN:
                 raise
-            if unit.told is PREPARED:
-                raise maybe_in_doubt(unit.number, self.name) from exc
+            if unit.told is PREPARED or unit.end_asked:
+                unit.pool.link.is_lost()
+                unit.check()
+                raise
         unit.told, unit.evicted = BACKED_OUT, False
 
     # ---- messages
@@ -390,7 +417,8 @@ class Outside:
     async def settle(self, unit: OutsideUnit) -> None:
         if unit.pool is not None and (unit.sends or unit.sending.locked()):
             unit.check_whole()
-            await self._settle(unit, unit.pool)
+            with self._known_if_lost(unit, unit.pool):
+                await self._settle(unit, unit.pool)
 
     async def put_many(
         self, unit: OutsideUnit | None, queue: str, bodies: Iterable[bytes], options: PutOptions

@@ -1,19 +1,19 @@
-"""Units of work of qmgr.aio whose calls are cancelled: what is known of them is said, and none stays open for nobody."""
+"""Units of work of qmgr.aio whose calls are cancelled: what is known of them is said; none stays open for nobody."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
 
 import qmgr.aio
-from qmgr import Xid
-from qmgr.aio.channel import Pool
+from qmgr import UowState, Xid
+from qmgr.aio.channel import Channel, Pool
 from qmgr.aio.outside import Outside
-from qmgr.errors import UnitOfWorkEnded
+from qmgr.errors import BackedOut, Unavailable, UnitOfWorkEnded
 from tests.daemon.serving import LONG, Served
-from tests.qmgr.world import NAME
+from tests.qmgr.world import NAME, bodies
 
 XID = Xid(1, b"global", b"branch")
 
@@ -33,6 +33,26 @@ async def cancelled(task: "asyncio.Task[Any]") -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def lose(served: Served, qm: qmgr.aio.Connection) -> None:
+    for session in list(served.manager.sessions):
+        session.stop()
+    while pool_of(qm).link.is_there():
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def no_socket(qm: qmgr.aio.Connection) -> AsyncIterator[None]:
+    """In the block all of them are in use, and who wants one stands in line."""
+    pool = pool_of(qm)
+    for _ in range(pool.link.calls):
+        await pool._room.acquire()
+    try:
+        yield
+    finally:
+        for _ in range(pool.link.calls):
+            pool._room.release()
 
 
 async def nothing_is_open(served: Served) -> None:
@@ -67,10 +87,7 @@ def test_a_first_call_that_waits_for_its_connection_begins_nothing_behind_a_back
 
     async def main() -> None:
         async with connected(served) as qm:
-            for session in list(served.manager.sessions):
-                session.stop()
-            while pool_of(qm).link.is_there():
-                await asyncio.sleep(0)
+            await lose(served, qm)
             pool_of(qm).link.is_lost()  # so that the next call connects again
             unit = qm.begin()
             puts = asyncio.create_task(unit.put("A", b"x"))
@@ -79,5 +96,132 @@ def test_a_first_call_that_waits_for_its_connection_begins_nothing_behind_a_back
             with pytest.raises(UnitOfWorkEnded):
                 await puts
             assert served.manager.transactions() == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("end", ["commit", "prepare"])
+def test_a_cancelled_end_whose_connection_is_lost_then_is_not_said_to_be_backed_out(
+    served: Served, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The daemon had done it, and the answer was on its way."""
+
+    async def main() -> None:
+        async with connected(served) as qm:
+            unit = qm.begin(XID)
+            await unit.put("A", b"x")
+            with monkeypatch.context() as patched:
+                patched.setattr(Channel, "data_received", lambda self, data: None)
+                ending = asyncio.create_task(getattr(unit, end)())
+                done = UowState.COMMITTED if end == "commit" else UowState.PREPARED
+                while served.manager.outcome(unit.id) is not done:
+                    await asyncio.sleep(0.01)
+                await cancelled(ending)
+                await lose(served, qm)
+                for call in (unit.backout, unit.commit, unit.backout):
+                    with pytest.raises((UnitOfWorkEnded, Unavailable), match=r"outcome\(|in doubt"):
+                        await call()
+            assert unit.state is not UowState.BACKED_OUT
+            assert await qm.outcome(unit.id) is done
+            if end == "prepare":
+                await qm.resolve(XID, commit=False)
+
+    asyncio.run(main())
+
+
+def test_a_prepare_that_is_cancelled_is_heard_of(served: Served) -> None:
+    async def main() -> None:
+        async with connected(served) as qm:
+            unit, other = qm.begin(XID), qm.begin(Xid(1, b"other", b""))
+            for one in (unit, other):
+                await one.put("A", b"x")
+            for one in (unit, other):
+                preparing = asyncio.create_task(one.prepare())
+                while not cast(Any, one)._unit.end_asked:
+                    await asyncio.sleep(0)
+                await cancelled(preparing)
+                if one is other:
+                    await other.backout()
+            while unit.state is UowState.ACTIVE:
+                await asyncio.sleep(0.01)
+            assert unit.state is UowState.PREPARED
+            assert other.state is UowState.BACKED_OUT
+            assert await qm.in_doubt() == [XID]
+            await unit.commit()
+
+    asyncio.run(main())
+    assert bodies(served.manager, "A") == [b"x"]
+
+
+def test_a_prepare_that_is_cancelled_in_line_leaves_a_unit_that_goes_on(served: Served) -> None:
+    """Nothing could be sent in it any more."""
+
+    async def main() -> None:
+        async with connected(served) as qm:
+            unit = qm.begin(XID)
+            await unit.put("A", b"x")
+            async with no_socket(qm):
+                preparing = asyncio.create_task(unit.prepare())
+                await asyncio.sleep(0.01)
+                await cancelled(preparing)
+            await unit.send("A", b"y")
+            await unit.prepare()
+            await unit.commit()
+
+    asyncio.run(main())
+    assert bodies(served.manager, "A") == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("end", ["commit", "prepare"])
+@pytest.mark.parametrize("where", ["in line", "on its way"])
+def test_an_end_whose_sends_were_lost_says_that_the_unit_was_backed_out(
+    served: Served, monkeypatch: pytest.MonkeyPatch, end: str, where: str
+) -> None:
+    """Nobody had asked for the end, and still it was 2009; one that had only sent had no number to ask for."""
+
+    async def told(call: Awaitable[None]) -> None:
+        with pytest.raises(BackedOut, match="was backed out when its connection was lost"):
+            await call
+
+    async def main() -> None:
+        async with connected(served) as qm:
+            unit = qm.begin(XID if end == "prepare" else None)
+            await unit.send("A", b"x")
+            if end == "prepare":
+                await qm.status()
+            async with no_socket(qm):
+                ending = asyncio.create_task(told(getattr(unit, end)()))
+                await asyncio.sleep(0.01)
+                if where == "in line":
+                    await lose(served, qm)
+                    pool_of(qm).close()
+                else:
+                    monkeypatch.setattr(Channel, "data_received", lambda self, data: None)
+            if where != "in line":
+                await asyncio.sleep(0.05)
+                await lose(served, qm)
+            await ending
+            await unit.backout()
+            assert unit.state is UowState.BACKED_OUT
+
+    asyncio.run(main())
+    assert bodies(served.manager, "A") == []
+
+
+def test_a_socket_of_a_session_that_is_lost_is_not_asked(served: Served) -> None:
+    """It was in the pool still, and the outcome of the commit that took it counted as unknown."""
+
+    async def main() -> None:
+        async with connected(served) as qm:
+            unit = qm.begin()
+            await unit.put("A", b"x")
+            async with no_socket(qm):
+                committing = asyncio.create_task(unit.commit())
+                await asyncio.sleep(0.01)
+                pool_of(qm)._room.release()
+                pool_of(qm).close()
+                await pool_of(qm)._room.acquire()
+            with pytest.raises(BackedOut):
+                await committing
 
     asyncio.run(main())
