@@ -58,9 +58,10 @@ class Consumer:
         if unit is not None and unit.state is ACTIVE:
             try:
                 await unit.commit()
-            except MQError:
-                self._open = unit
-                await self.aclose()
+            except BaseException:
+                if not unit._committing:  # it was refused, or cancelled before it was asked for
+                    self._open = unit
+                    await self.aclose()
                 raise
 
     async def aclose(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import weakref
 from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Iterator
@@ -356,7 +357,17 @@ class Outside:
             return
         committing = asyncio.ensure_future(self._commit(unit, unit.pool))
         committing.add_done_callback(forget)
-        await asyncio.shield(committing)
+        try:
+            await asyncio.shield(committing)
+        except asyncio.CancelledError:
+            committing.add_done_callback(functools.partial(self._left, unit))
+            raise
+
+    def _left(self, unit: OutsideUnit, committing: "asyncio.Task[None]") -> None:
+        """Nobody hears of this commit any more: a unit of work that goes on, since it was refused, is backed out."""
+        if not committing.cancelled() and committing.exception() is not None and unit.told is ACTIVE:
+            backing_out = asyncio.ensure_future(self.backout(unit))  # which is refused where the outcome is not known
+            backing_out.add_done_callback(forget)
 
     async def _commit(self, unit: OutsideUnit, pool: Pool) -> None:
         with unit.nothing_more():
@@ -464,7 +475,12 @@ class Outside:
                     await to_the_end(self.backout(unit))
 
         async def keep() -> list[Message]:
-            await self.commit(unit)
+            try:
+                await self.commit(unit)
+            except MQError:
+                with contextlib.suppress(MQError):  # as where its outcome is not known
+                    await self.backout(unit)
+                raise
             return found
 
         return await to_the_end(keep()) if found else []

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,9 @@ from qmgr import UowState, Xid
 from qmgr.aio.channel import Channel, Pool
 from qmgr.aio.outside import Outside
 from qmgr.errors import BackedOut, Unavailable, UnitOfWorkEnded
-from tests.daemon.serving import LONG, Served
+from tests.daemon.certificates import Authority
+from tests.daemon.serving import LONG, Served, serving
+from tests.daemon.test_client import far
 from tests.qmgr.world import NAME, bodies
 
 XID = Xid(1, b"global", b"branch")
@@ -225,3 +228,103 @@ def test_a_socket_of_a_session_that_is_lost_is_not_asked(served: Served) -> None
                 await committing
 
     asyncio.run(main())
+
+
+# ---- nobody is there to end it
+
+
+def test_a_consumer_that_is_cancelled_in_a_commit_that_takes_sends_along_keeps_no_message(served: Served) -> None:
+    """Its unit of work was neither committed nor backed out, and the message locked until the connection ended."""
+
+    lock, sent = served.manager._engine.lock, asyncio.Event()
+
+    async def consume(qm: qmgr.aio.Connection) -> None:
+        async for _, unit in qm.consume("A"):
+            await unit.send("B", b"y")
+            lock.acquire()  # the daemon can't put it
+            sent.set()
+
+    async def main() -> None:
+        async with connected(served) as qm:
+            await qm.put("A", b"x")
+            consuming = asyncio.create_task(consume(qm))
+            await sent.wait()
+            await asyncio.sleep(0.05)
+            consuming.cancel()
+            await asyncio.sleep(0.05)
+            lock.release()
+            await asyncio.wait([consuming])
+            assert consuming.cancelled()
+            await nothing_is_open(served)
+            assert (await qm.get("A")).backout_count == 1
+
+    asyncio.run(main())
+    assert bodies(served.manager, "B") == []
+
+
+def refuses(monkeypatch: pytest.MonkeyPatch, go: asyncio.Event) -> asyncio.Event:
+    """Who wants a socket from now on hears, once, that there is none, when it may go on; set when it is there."""
+    take, there = Pool.take, asyncio.Event()
+
+    async def refused(pool: Pool) -> Channel:
+        there.set()
+        await go.wait()
+        monkeypatch.setattr(Pool, "take", take)
+        raise Unavailable("no connection can be made")
+
+    monkeypatch.setattr(Pool, "take", refused)
+    return there
+
+
+def test_a_commit_that_is_refused_when_nobody_waits_for_it_any_more_is_a_backout(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The block was left, and its unit of work open as long as the connection."""
+    go, begun, units = asyncio.Event(), asyncio.Event(), list[qmgr.aio.UnitOfWork]()
+
+    async def block(qm: qmgr.aio.Connection) -> None:
+        async with qm.begin() as unit:
+            units.append(unit)
+            await unit.put("A", b"x")
+            begun.set()
+
+    async def main() -> None:
+        async with connected(served) as qm:
+            committing = asyncio.create_task(block(qm))
+            await begun.wait()
+            await refuses(monkeypatch, go).wait()
+            await cancelled(committing)
+            go.set()
+            await nothing_is_open(served)
+            while units[0].state is UowState.ACTIVE:
+                await asyncio.sleep(0)
+            assert await qm.outcome(units[0].id) is units[0].state is UowState.BACKED_OUT
+
+    asyncio.run(main())
+
+
+def test_a_get_over_tls_whose_commit_is_refused_leaves_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was locked as long as the connection was open."""
+    signer = Authority(tmp_path)
+    certificate, key = signer.issue("localhost")
+    usual, go = Outside.commit, asyncio.Event()
+    go.set()
+
+    async def commit(way: Outside, unit: Any) -> None:
+        refuses(monkeypatch, go)
+        await usual(way, unit)
+
+    async def main(url: str) -> None:
+        async with asyncio.timeout(LONG), qmgr.aio.connect(url, ca=signer.path) as qm:
+            await qm.put("A", b"x")
+            with monkeypatch.context() as patched:
+                patched.setattr(Outside, "commit", commit)
+                with pytest.raises(Unavailable, match="no connection can be made"):
+                    await qm.get("A", wait=1.0)
+            assert (await qm.get("A")).backout_count == 1
+
+    tls = {"tls_certificate": certificate, "tls_key": key}
+    with serving(tmp_path) as served, far(served, authentication=("NONE",), **tls) as place:
+        asyncio.run(main(f"qmgrs://{place}"))
