@@ -499,15 +499,13 @@ class Calls:
         return wire.reply(OK, b"", begun=begun) if flags & BEGIN else DONE
 
     def _backout(self, request: Request, frame: bytes) -> bytes:
-        known = self._client.units.get(request.unit)
-        if known is None:
-            self._client.refuse(request.unit)
-        else:
+        unit = self._client.to_back_out(request.unit)
+        if unit is not None:
             try:
-                self._lsn = self._session.backout_later(known[0])
+                self._lsn = self._session.backout_later(unit)
             finally:
-                if known[0].state is not ACTIVE and known[0].state is not PREPARED:
-                    self._client.ended(request.unit, known[0])
+                if unit.state is not ACTIVE and unit.state is not PREPARED:
+                    self._client.ended(request.unit, unit)
         return DONE
 
     def _prepare(self, request: Request, frame: bytes) -> bytes:

@@ -205,14 +205,21 @@ class Client:
         if len(ended) > REMEMBERED:
             ended.popitem(last=False)
 
-    def refuse(self, number: int) -> None:
-        """It was backed out before its first request came here, which may be on its way by another socket."""
-        with self._lock:
+    def to_back_out(self, number: int) -> UnitOfWork | None:
+        """The unit of work of that number; None: its first request, which may be on its way, is refused from now on.
+
+        Raises UnitOfWorkEnded.
+        """
+        with self._lock:  # it may begin just now, by another socket
+            known = self.units.get(number)
+            if known is not None:
+                return known[0]
             if number in self._ended:
                 raise self._over(number)
             if len(self._unbegun) >= MOST_UNBEGUN:
                 raise Unavailable("too many calls were interrupted; connect again", reason=Reason.CONNECTION_BROKEN)
             self._unbegun.add(number)
+            return None
 
     # ---- browses and replays
 

@@ -290,6 +290,31 @@ def test_a_first_call_that_comes_after_the_backout_has_no_effect(served: Served)
     raw.close()
 
 
+def test_a_first_call_that_comes_in_the_midst_of_the_backout_is_backed_out_too(served: Served) -> None:
+    """Row 78: the backout had found no such unit of work, and then it began, with nobody to end it."""
+    raw = Raw(served.path)
+    [theirs] = served.listener._clients._clients.values()
+
+    class Contended:
+        """Somebody else is quicker to have the lock, once."""
+
+        def __init__(self) -> None:
+            self.lock, self.before = theirs._lock, lambda: theirs.begin(1, None)
+
+        def __enter__(self) -> None:
+            before, self.before = self.before, lambda: None
+            before()
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    theirs._lock = Contended()  # type: ignore[assignment]
+    assert raw.calls.ask(wire.request(wire.BACKOUT, 0, 1))[1].op == wire.OK
+    assert served.manager.transactions() == []
+    raw.close()
+
+
 def test_row_77_units_of_work_that_were_rolled_back_are_forgotten_though_their_client_never_asks(
     served: Served,
 ) -> None:
