@@ -96,9 +96,10 @@ class Consumer(Generic[U]):
     def close(self) -> None:
         """Back out the unit of work that is open, if there is one."""
         unit = self._open
-        if unit is not None and unit.state is ACTIVE:
-            with contextlib.suppress(MQError):
-                unit.backout()
+        if unit is not None:
+            with contextlib.suppress(MQError):  # to ask for its state takes a connection too
+                if unit.state is ACTIVE:
+                    unit.backout()
         self._open = None
 
     def __enter__(self) -> Self:

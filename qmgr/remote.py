@@ -109,6 +109,8 @@ class RemoteUnit:
             return self._state
         answer, head = self._ask(wire.request(wire.STATE, 0, self._number))
         state: UowState = values.loads(answer[head.at :])
+        if state is COMMITTED:  # by a call that was interrupted
+            self._over(COMMITTED)
         return state
 
     @property

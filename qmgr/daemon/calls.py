@@ -483,10 +483,10 @@ class Calls:
         return wire.reply(OK, b"", begun=self._begun)
 
     def _state(self, request: Request, frame: bytes) -> bytes:
-        unit, _ = self._client.unit(request.unit, 0)
-        if unit.state is COMMITTED:
+        state = self._client.state(request.unit)
+        if state is COMMITTED:
             self._lsn = self._session.tail  # it is told when that is safe
-        return wire.reply(OK, values.dumps(unit.state))
+        return wire.reply(OK, values.dumps(state))
 
     def _commit(self, flags: int, number: int) -> bytes:
         unit, begun = self._units.get(number) or self._client.unit(number, flags)

@@ -221,6 +221,16 @@ class Client:
             self._unbegun.add(number)
             return None
 
+    def state(self, number: int) -> UowState:
+        """What has become of a unit of work. Raises UnitOfWorkEnded where that is not remembered any more."""
+        known = self.units.get(number)
+        if known is not None:
+            return known[0].state
+        told = self._ended.get(number)
+        if told is None:
+            raise self._over(number)
+        return told[1]
+
     # ---- browses and replays
 
     def cursor(self, messages: Iterator[Message] | Replay, check: Callable[[], None]) -> Cursor:

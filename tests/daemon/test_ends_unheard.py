@@ -224,3 +224,33 @@ def test_an_interrupted_begin_leaves_no_unit_that_nobody_has(
         connection.begin(XID)
     assert served.manager.transactions() == []
     connection.begin(XID).backout()
+
+
+def test_a_unit_whose_commit_was_interrupted_says_what_became_of_it(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its state was an error: 2255."""
+    unit = connection.begin()
+    unit.put("A", b"x")
+    Strikes(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        unit.commit()
+    assert unit.state is UowState.COMMITTED
+    lose(served, connection)
+    with pytest.raises(UnitOfWorkEnded, match="is committed"):
+        unit.backout()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_ends_the_block_of_a_consumer_is_heard_of(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """It was an error of the unit of work, or of the connection."""
+    connection.put("A", b"x")
+    with pytest.raises(KeyboardInterrupt), connection.consume("A", wait=0.0) as consumer:
+        for _ in consumer:
+            if lost:
+                lose(served, connection)
+                raise KeyboardInterrupt
+            Strikes(monkeypatch, 2)  # behind its state, in the commit
+    assert bodies(served.manager, "A") == [b"x"] * lost
