@@ -9,6 +9,7 @@ import weakref
 from typing import Any, cast
 
 from qmgr import sockets, wire
+from qmgr.aio.units import check_loop
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.link import Broken, Link, Target
 from qmgr.targets import CONNECT, Remote
@@ -156,6 +157,7 @@ class Pool:
         """A channel that nobody uses, when there is one. Raises Broken, MQError."""
         if self.link.forked:
             raise Broken("it is the parent's")  # who has left no room, perhaps
+        check_loop(self.loop)  # before anything is asked: the answer would come there
         await self._room.acquire()
         if self.link.broken:  # since it stood in line
             self._room.release()

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from qmgr.aio.connection import Connection
-from qmgr.aio.units import calling_task, running_loop, to_the_end
+from qmgr.aio.units import calling_task, check_loop, running_loop, to_the_end
 from qmgr.delivery import Watch
 from qmgr.manager import QueueManager as InProcess
 from qmgr.manager import UnitOfWork
@@ -64,6 +64,7 @@ class Inside:
         """Make a call in a thread. It goes on when this task is cancelled."""
         if self._threads is None or self.forked:
             return call()  # it has ended, or is the parent's, and says so
+        check_loop(self._loop)
         made = self._loop.run_in_executor(self._threads, call)
         made.add_done_callback(lambda done: done.cancelled() or done.exception())  # also where nobody waits any more
         return await asyncio.shield(made)
@@ -220,14 +221,17 @@ class Ahead(Generic[T]):
         self._source: Iterator[T] | None = None
         self._ready: deque[T] = deque()
         self._over: BaseException | None = None
+        self._turn = asyncio.Lock()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
-        if not self._ready and self._over is None:
+        while not self._ready and self._over is None:
             running_loop()
-            await to_the_end(self._inside.run(self._fetch))
+            async with self._turn:
+                if not self._ready and self._over is None:  # another task was not quicker
+                    await to_the_end(self._inside.run(self._fetch))
         if self._ready:
             return self._ready.popleft()
         assert self._over is not None

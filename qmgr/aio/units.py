@@ -31,6 +31,13 @@ def running_loop() -> asyncio.AbstractEventLoop:
         ) from None
 
 
+def check_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Is this the event loop that runs? Raises Unavailable (2018)."""
+    if running_loop() is not loop:
+        text = "this connection is of another event loop, in which it was made; connect in this one too"
+        raise Unavailable(text, reason=Reason.HCONN_ERROR)
+
+
 def calling_task() -> "asyncio.Task[Any] | None":
     """The task that calls; None where no event loop runs, and what is made here is for one to run later."""
     try:

@@ -428,6 +428,37 @@ def test_browses_that_are_left_cost_nothing(opening: Open) -> None:
     asyncio.run(main())
 
 
+def test_tasks_share_a_browse(opening: Open) -> None:
+    async def read(looking: AsyncIterator[qmgr.Message]) -> list[int]:
+        return [int(message.body) async for message in looking]
+
+    async def main() -> None:
+        async with opened(opening, "A") as qm:
+            await qm.put_many("A", [b"%d" % n for n in range(400)], persistent=False)
+            for _ in range(5):
+                looking = qm.browse("A")
+                found = await asyncio.gather(*[read(looking) for _ in range(4)])
+                assert sorted(one for some in found for one in some) == list(range(400))
+
+    asyncio.run(main())
+
+
+def test_a_call_in_another_event_loop_is_refused(opening: Open) -> None:
+    """It was made, and then its answer could not be waited for."""
+
+    async def elsewhere(qm: qmgr.aio.Connection) -> None:
+        with pytest.raises(qmgr.Unavailable, match="another event loop") as caught:
+            await qm.put("A", b"x")
+        assert caught.value.reason is Reason.HCONN_ERROR
+
+    async def main() -> None:
+        async with opened(opening, "A") as qm:
+            await asyncio.to_thread(lambda: asyncio.run(elsewhere(qm)))
+            assert await bodies(qm, "A") == []
+
+    asyncio.run(main())
+
+
 def test_what_waits_when_the_connection_is_closed_is_told(opening: Open) -> None:
     async def main() -> None:
         async with opened(opening, "A") as qm:
