@@ -19,6 +19,7 @@ from qmgr.verbs import LONGEST_WAIT
 HANDSHAKE = 30.0  # seconds
 TIMEOUT = 60.0  # seconds for an answer: twice what a disk may hang that is ill, and as long as a daemon waits for us
 LEAVING = 2.0
+A_MOMENT_S = 0.1
 FEWEST_CALLS = 32  # at a time; a daemon that does not say how many takes so many
 LONGEST = 0xFFFFFFFF + 4  # bytes of a reply
 
@@ -135,9 +136,10 @@ class Link:
         try:
             sock.sendall(frame)
             answer = sockets.receive(sock, LONGEST)
-        except BlockingIOError as exc:
-            raise self._unanswered(f"it has said nothing for {seconds:g} seconds", self._target.if_silent) from exc
         except sockets.Gone as exc:
+            if sockets.is_late(exc):
+                self.broken = True  # as where nothing is heard of a call
+                raise self._unanswered(f"it has said nothing for {seconds:g} seconds", self._target.if_silent) from exc
             raise self._closed(sock, str(exc)) from exc
         if not answer:
             raise self._closed(sock, "the connection was closed")
@@ -248,10 +250,12 @@ class Link:
             self._handshake(sock, wire.hello(wire.JOIN, bytes.fromhex(self.token)))
         except MQError as exc:
             sockets.close(sock)
-            if exc.reason in (Reason.CONNECTION_BROKEN, Reason.Q_MGR_NOT_AVAILABLE):
+            if exc.reason == Reason.Q_MGR_NOT_AVAILABLE and not self.broken:
+                sockets.await_end(self._anchor, A_MOMENT_S)  # a daemon that is killed closes one after the other
+            if exc.reason == Reason.CONNECTION_BROKEN or not self.is_there():
                 self.close()
                 raise Unasked(str(exc)) from exc
-            raise
+            raise  # the session goes on: for this socket the daemon has no descriptor left, say
         except BaseException:
             sockets.close(sock)
             raise

@@ -11,7 +11,7 @@ from typing import Any, cast
 from qmgr import sockets, wire
 from qmgr.aio.units import check_loop
 from qmgr.errors import MQError, Reason, Unavailable
-from qmgr.link import Broken, Link, Target
+from qmgr.link import A_MOMENT_S, Broken, Link, Target
 from qmgr.targets import CONNECT, Remote
 
 PAUSES_S = (0.01, 0.03, 0.1, 0.3)  # between tries to open a channel for which there should be room
@@ -63,7 +63,8 @@ class Channel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         answer, self._answer = self._answer, None
-        self._pool.lost(self, broken=answer is not None and not self._given_up)
+        in_call = answer is not None and not self._given_up and (self.joined or self._late != "")
+        self._pool.lost(self, broken=in_call)
         if answer is not None and not answer.done():
             answer.set_exception(Broken(self._late or str(exc or "") or "the queue manager has closed it"))
             answer.exception()  # perhaps nobody is there to ask for it
@@ -227,8 +228,7 @@ class Pool:
                 raise Broken(str(exc)) from exc
             if isinstance(exc, MQError):
                 raise
-            text = f"no connection can be made for this call to queue manager {self.name!r} ({exc}); nothing was done"
-            raise Unavailable(text, name=self.name) from exc
+            raise self._unmade(exc) from exc
         self._all.add(channel)
         try:
             [answer] = await channel.ask(wire.hello(wire.JOIN, bytes.fromhex(link.token)))
@@ -242,10 +242,25 @@ class Pool:
         except BaseException as exc:
             channel.close()
             self.lost(channel, broken=False)
-            if isinstance(exc, MQError) and exc.reason in (Reason.CONNECTION_BROKEN, Reason.Q_MGR_NOT_AVAILABLE):
+            if isinstance(exc, MQError) and exc.reason == Reason.CONNECTION_BROKEN:
                 self.close()
                 raise Broken(str(exc)) from exc
+            if isinstance(exc, Broken) and await self._goes_on():
+                raise self._unmade(exc) from exc
             raise
+
+    async def _goes_on(self) -> bool:
+        """A socket was closed before it was one of the session: is that still there?"""
+        for _ in range(LOOKS):
+            if self.link.is_lost():
+                self.close()
+                return False
+            await asyncio.sleep(A_MOMENT_S / LOOKS)  # a daemon that is killed closes one after the other
+        return True
+
+    def _unmade(self, exc: Exception) -> Unavailable:
+        text = f"no connection can be made for this call to queue manager {self.name!r} ({exc}); nothing was done"
+        return Unavailable(text, name=self.name)
 
     def look_later(self) -> None:
         """There is a call whose answer may not come in time."""

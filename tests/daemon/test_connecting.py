@@ -14,6 +14,7 @@ import qmgr
 import qmgr.aio
 from logger.disk import Disk, PosixDisk
 from qmgr import locations, sockets, targets, wire
+from qmgr.daemon.local import LocalListener
 from qmgr.errors import (
     BackedOut,
     Mistake,
@@ -380,3 +381,52 @@ def test_a_forked_child_has_a_session_of_its_own(tmp_path: Path) -> None:
             unit.put("A", b"and again")
         assert [message.body for message in client.browse("A")] == [b"from the parent", b"and again"]
         assert [message.body for message in client.browse("B")] == [b"from the child"]
+
+
+def has_no_descriptor(patched: pytest.MonkeyPatch) -> None:
+    """The daemon closes each socket that it has accepted."""
+
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    patched.setattr(LocalListener, "_let_in", none_left)
+
+
+def test_a_socket_for_which_the_daemon_has_no_descriptor_does_not_end_the_session(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its units of work were backed out, and other threads' gets that waited heard 2009."""
+    unit = connection.begin()
+    unit.put("B", b"kept")
+    waiting = Call(lambda: connection.get("A", wait=LONG).body)
+    waits(served)
+    with monkeypatch.context() as patched:
+        has_no_descriptor(patched)
+        with pytest.raises(Unavailable, match="does not answer") as caught:
+            unit.commit()
+        assert caught.value.reason is Reason.Q_MGR_NOT_AVAILABLE
+    served.manager.put("A", b"x")
+    assert waiting.outcome() == b"x"
+    unit.commit()
+    assert bodies(served.manager, "B") == [b"kept"]
+
+
+def test_of_tasks_neither(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(LONG), qmgr.aio.connect(NAME, data_path=served.path) as qm:
+            unit = qm.begin()
+            await unit.put("B", b"kept")
+            waiting = asyncio.create_task(qm.get("A", wait=None))
+            while not served.manager._engine.state.queues["A"].waiters.line:
+                await asyncio.sleep(0.01)
+            with monkeypatch.context() as patched:
+                has_no_descriptor(patched)
+                with pytest.raises(Unavailable, match="no connection can be made") as caught:
+                    await unit.commit()
+                assert caught.value.reason is Reason.Q_MGR_NOT_AVAILABLE
+            served.manager.put("A", b"x")
+            assert (await waiting).body == b"x"
+            await unit.commit()
+
+    asyncio.run(main())
+    assert bodies(served.manager, "B") == [b"kept"]
