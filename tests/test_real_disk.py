@@ -138,7 +138,7 @@ def step(both: Pair, rng: random.Random, number: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(500 if SOAK else 25))
-def test_after_each_call_both_disks_promise_the_same(seed: int, calls: Calls, tmp_path: Path) -> None:
+def test_after_each_call_both_disks_promise_the_same(seed: int, calls: Calls, sure: None, tmp_path: Path) -> None:
     both = Pair(calls, str(tmp_path))
     both.do(lambda disk: make_dirs(disk, f"{both.base}/a"))
     both.do(lambda disk: make_dirs(disk, f"{both.base}/b"))

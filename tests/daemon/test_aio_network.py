@@ -491,7 +491,7 @@ def test_a_get_whose_cancellation_and_answer_cross_on_a_network_that_is_cut_lose
         asyncio.run(main(locations.find(NAME, tmp_path).socket))
 
 
-# From 3.14 on asyncio does not end where a forked task raises SystemExit: there the blocks are all that the child leaves.
+# From 3.14 on asyncio does not end where a forked task raises SystemExit: there the child leaves the blocks only.
 EXITS = """
 async def blocks_and_loop() -> None:
     try:
