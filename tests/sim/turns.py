@@ -9,6 +9,7 @@ When the disk has died all of them end: whoever waits is thrown out with SimCras
 """
 
 import _thread
+import importlib
 import random
 import sys
 import threading
@@ -105,6 +106,8 @@ class Turns:
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """From now on the packages under test have these threads."""
+        for name in ("qmgr.manager", "qmgr.creation"):  # what they import later would have real ones
+            importlib.import_module(name)
         for name, module in list(sys.modules.items()):
             if name.split(".")[0] in PACKAGES and getattr(module, "threading", None) is not None:
                 patch.setattr(module, "threading", self.threading)
