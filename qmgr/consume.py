@@ -9,14 +9,13 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from qmgr.errors import MQError, NoMessageAvailable, SyncpointLimit
 from qmgr.message import Message
-from recovery.uows import ACTIVE, UowState
 
 
 class Unit(Protocol):
     """What a consumer needs of a unit of work, be it here or at the other end of a connection."""
 
     @property
-    def state(self) -> UowState: ...
+    def _is_open(self) -> bool: ...
 
     def get(self, queue: str, *, wait: float | None = 0.0, backout_requeue: bool = False) -> Message: ...
 
@@ -86,7 +85,7 @@ class Consumer(Generic[U]):
     def _commit(self) -> None:
         unit = self._open
         try:
-            if unit is not None and unit.state is ACTIVE:
+            if unit is not None and unit._is_open:
                 unit.commit()  # struck in here, it is still to be backed out by `close`
         except MQError:
             self.close()
@@ -96,10 +95,9 @@ class Consumer(Generic[U]):
     def close(self) -> None:
         """Back out the unit of work that is open, if there is one."""
         unit = self._open
-        if unit is not None:
-            with contextlib.suppress(MQError):  # to ask for its state takes a connection too
-                if unit.state is ACTIVE:
-                    unit.backout()
+        with contextlib.suppress(MQError):
+            if unit is not None and unit._is_open:
+                unit.backout()
         self._open = None
 
     def __enter__(self) -> Self:

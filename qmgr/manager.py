@@ -60,6 +60,11 @@ class UnitOfWork:
     def xid(self) -> Xid | None:
         return self._unit.xid
 
+    @property
+    def _is_open(self) -> bool:
+        """Nobody has said yet how it ends, though the queue manager may have rolled it back."""
+        return self._unit.state is ACTIVE or self._unit.evicted
+
     def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message, which others see when the unit of work is committed; see `QueueManager.put`."""
         engine, unit = self._engine, self._unit
@@ -79,7 +84,7 @@ class UnitOfWork:
         try:
             self.put(queue, body, **options)
         except Exception:
-            if self._unit.state is ACTIVE or self._unit.evicted:
+            if self._is_open:
                 self.backout()
             raise
 
@@ -137,7 +142,7 @@ class UnitOfWork:
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         try:
-            if kind is None and (self._unit.state is ACTIVE or self._unit.evicted):
+            if kind is None and self._is_open:
                 self.commit()
         finally:
             if self._unit.state is ACTIVE:  # an exception brought us here, or an interrupt has struck in the commit

@@ -117,6 +117,17 @@ class RemoteUnit:
     def xid(self) -> Xid | None:
         return self._xid
 
+    @property
+    def _is_open(self) -> bool:
+        """Nobody has said yet how it ends, though the queue manager may have rolled it back. Asks nobody.
+
+        Raises Unavailable (2009) where the connection turns out to be lost.
+        """
+        if self._state is not ACTIVE or self._unknown:
+            return False
+        self._link.check(self._connection.name)
+        return True
+
     # ---- asking
 
     def begin(self, xid: Xid) -> None:

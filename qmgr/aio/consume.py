@@ -9,7 +9,6 @@ from typing import Self
 from qmgr.aio.units import UnitOfWork, running_loop, to_the_end
 from qmgr.errors import MQError, NoMessageAvailable, SyncpointLimit
 from qmgr.message import Message
-from recovery.uows import ACTIVE
 
 
 class Consumer:
@@ -55,7 +54,7 @@ class Consumer:
 
     async def _commit(self) -> None:
         unit, self._open = self._open, None
-        if unit is not None and unit.state is ACTIVE:
+        if unit is not None and unit._is_open:
             try:
                 await unit.commit()
             except BaseException:
@@ -67,7 +66,7 @@ class Consumer:
     async def aclose(self) -> None:
         """Back out the unit of work that is open, if there is one."""
         unit, self._open = self._open, None
-        if unit is not None and not unit._way.forked and unit.state is ACTIVE:
+        if unit is not None and not unit._way.forked and unit._is_open:
             with contextlib.suppress(MQError):
                 await to_the_end(unit.backout())
 
@@ -84,7 +83,7 @@ class Consumer:
 
     def __del__(self) -> None:
         unit = self._open
-        if unit is not None and unit.state is ACTIVE and self._loop.is_running():
+        if unit is not None and unit._is_open and self._loop.is_running():
             self._loop.call_soon_threadsafe(_back_out, unit)
 
 

@@ -55,6 +55,10 @@ class OutsideUnit:
         return BACKED_OUT if self.evicted else self.told
 
     @property
+    def _is_open(self) -> bool:
+        return self.told is ACTIVE and not self.unknown
+
+    @property
     def named(self) -> str:
         """It has no number before its first call."""
         return f"unit of work {self.number}" if self.number else "this unit of work"

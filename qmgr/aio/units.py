@@ -90,6 +90,8 @@ class Unit(Protocol):
     def xid(self) -> Xid | None: ...
     @property
     def evicted(self) -> bool: ...
+    @property
+    def _is_open(self) -> bool: ...
 
 
 class Looking(Protocol[T_co]):
@@ -174,6 +176,11 @@ class UnitOfWork:
     @property
     def xid(self) -> Xid | None:
         return self._unit.xid
+
+    @property
+    def _is_open(self) -> bool:
+        """Nobody has said yet how it ends, though the queue manager may have rolled it back."""
+        return self._unit._is_open
 
     async def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message, which others see when the unit of work is committed; see `Connection.put`."""

@@ -224,6 +224,24 @@ def fill(qm: Manager, queue: str, done: Callable[[], bool]) -> None:
     raise AssertionError("it does not happen")
 
 
+def test_a_consumer_that_goes_on_hears_that_its_unit_was_rolled_back_2003(face: Face) -> None:
+    qm, queue, other = face.qm, face.queue(), face.queue()
+    qm.put(queue, b"taken")
+    taken = []
+    with refused(qmgr.BackedOut, Reason.BACKED_OUT, match="rolled back"):
+        for message, unit in qm.consume(queue, wait=0.0):
+            assert not taken, "it went on as if that had been committed"
+            taken.append(message.backout_count)
+            unit.put(other, b"given")
+            fill(qm, other, lambda: not qm.transactions())
+    assert (taken, [m.backout_count for m in qm.browse(queue)]) == ([0], [1])
+    assert b"given" not in bodies(qm, other)
+    with refused(qmgr.BackedOut, Reason.BACKED_OUT, match="rolled back"), qm.consume(queue) as messages:
+        next(messages)
+        fill(qm, other, lambda: not qm.transactions())
+    assert [m.backout_count for m in qm.browse(queue)] == [2]
+
+
 def test_a_unit_that_holds_the_log_is_rolled_back_2003(face: Face) -> None:
     qm, queue, other = face.qm, face.queue(), face.queue()
     qm.put(queue, b"taken")
