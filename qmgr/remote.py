@@ -428,8 +428,8 @@ class RemoteUnit:
 
     def backout(self) -> None:
         """Undo all of it; messages that were got return to their places with a higher backout count."""
-        known = not self._unknown and not self._end_asked
-        if self._state is ACTIVE and known and not self._link.forked and self._link.broken:
+        known = self._state is ACTIVE and not self._unknown and not self._end_asked
+        if known and not self._link.forked and self._link.broken:
             self._over(BACKED_OUT)  # the daemon did so when the connection was lost
             if self._sends is not None:
                 self._sends.drop()
@@ -442,6 +442,8 @@ class RemoteUnit:
                 self._ask(wire.request(wire.BACKOUT, 0, self._number))
             except Unavailable as exc:
                 if exc.reason != Reason.CONNECTION_BROKEN:
+                    if known and exc.reason == Reason.Q_MGR_STOPPING:
+                        self._over(BACKED_OUT)  # by the queue manager, as it ended at once
                     raise
                 if self._state is PREPARED or self._end_asked:
                     self._say_if_lost()

@@ -386,7 +386,8 @@ class Outside:
             unit.lost = True  # where this fails the unit of work can't be committed without them
         unit.sends, unit.size = [], 0
         gone = unit.pool is None or unit.pool.link.broken or unit.given_up or not unit.asked
-        if unit.told is ACTIVE and not unit.unknown and not unit.end_asked and gone:
+        known = unit.told is ACTIVE and not unit.unknown and not unit.end_asked
+        if known and gone:
             unit.told, unit.evicted = BACKED_OUT, False  # the daemon did so, or has never heard of it
             return
         unit.check()
@@ -395,6 +396,8 @@ class Outside:
             unit.hear(await self._exchange(unit.pool, wire.request(wire.BACKOUT, 0, unit.asked_as)))
         except Unavailable as exc:
             if exc.reason != Reason.CONNECTION_BROKEN:
+                if known and exc.reason == Reason.Q_MGR_STOPPING:
+                    unit.told, unit.evicted = BACKED_OUT, False  # by the queue manager, as it ended at once
                 raise
             if unit.told is PREPARED or unit.end_asked:
                 unit.pool.link.is_lost()

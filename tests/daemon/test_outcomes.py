@@ -10,6 +10,8 @@ import pytest
 
 import qmgr.aio
 from logger.log import Log
+from qmgr import sockets
+from qmgr.aio.outside import Outside
 from qmgr.errors import (
     BackedOut,
     Mistake,
@@ -17,6 +19,7 @@ from qmgr.errors import (
     Unavailable,
     UnitOfWorkEnded,
 )
+from qmgr.link import Link
 from qmgr.state import REMEMBERED
 from recovery.records import Xid
 from recovery.uows import UowState
@@ -181,6 +184,114 @@ def test_the_same_of_asynchronous_calls(tmp_path: Path, end: str, monkeypatch: p
     with serving(tmp_path) as served:
         asyncio.run(main())
         check_found(tmp_path, end, *numbers)
+
+
+def interrupt(patched: pytest.MonkeyPatch) -> None:
+    """From now on a KeyboardInterrupt strikes when an answer has come, and nobody has looked at it."""
+    usual = Link.answer
+
+    def struck(link: Link, sock: sockets.Socket) -> bytes:
+        usual(link, sock)
+        raise KeyboardInterrupt
+
+    patched.setattr(Link, "answer", struck)
+
+
+@pytest.mark.parametrize("end", ["commit", "prepare"])
+def test_an_end_that_was_interrupted_is_not_said_to_be_undone_when_the_connection_is_lost(
+    tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with daemon(tmp_path) as one, one.connect() as client:
+        unit = client.begin(XID)
+        unit.put("A", b"once")
+        with monkeypatch.context() as patched:
+            interrupt(patched)
+            with pytest.raises(KeyboardInterrupt):
+                getattr(unit, end)()
+        one.kill()
+        for call in (unit.backout, unit.commit, lambda: unit.put("A", b"")):
+            with pytest.raises((UnitOfWorkEnded, Unavailable), match=NOT_KNOWN[end]):
+                call()
+        assert unit.state is not UowState.BACKED_OUT
+        one.start()
+        assert client.outcome(unit.id) is (UowState.COMMITTED if end == "commit" else UowState.PREPARED)
+
+
+def test_a_cancelled_prepare_is_not_said_to_be_undone_when_the_connection_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def struck(way: Outside, answer: "asyncio.Future[list[bytes]]") -> list[bytes]:
+        await answer
+        raise asyncio.CancelledError
+
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            connection = await qmgr.aio.connect(NAME, data_path=tmp_path)
+            unit = connection.begin(XID)
+            await unit.put("A", b"once")
+            with monkeypatch.context() as patched:
+                patched.setattr(Outside, "_answer", struck)
+                with pytest.raises(asyncio.CancelledError):
+                    await unit.prepare()
+            await asyncio.to_thread(one.kill)
+            with pytest.raises(Unavailable):
+                await connection.queues()
+            for call in (unit.backout, unit.commit):
+                with pytest.raises(Unavailable, match="in doubt"):
+                    await call()
+            await asyncio.to_thread(one.start)
+            assert await connection.outcome(unit.id) is UowState.PREPARED
+
+    with daemon(tmp_path) as one:
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("end", ["commit", "backout"])
+def test_the_state_after_an_end_that_was_interrupted_is_what_became_of_it(
+    connection: qmgr.Connection, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = connection.begin()
+    unit.put("A", b"once")
+    with monkeypatch.context() as patched:
+        interrupt(patched)
+        with pytest.raises(KeyboardInterrupt):
+            getattr(unit, end)()
+    assert unit.state is (UowState.COMMITTED if end == "commit" else UowState.BACKED_OUT)
+    with pytest.raises(UnitOfWorkEnded, match=f"is {unit.state.value}"):
+        getattr(unit, end)()
+
+
+def test_a_backout_that_is_refused_since_the_queue_manager_has_ended_is_one(
+    served: Served, connection: qmgr.Connection
+) -> None:
+    """It was made when the queue manager ended: who consumes hears of that end, and not that the unit is over."""
+    connection.put("A", b"x")
+    orders = connection.consume("A")
+    _, unit = next(orders)
+    served.manager.end("immediate")
+    with pytest.raises(Unavailable, match="2162"):
+        unit.backout()
+    assert unit.state is UowState.BACKED_OUT
+    with pytest.raises(Unavailable, match="2162"):
+        next(orders)
+
+
+def test_the_same_of_an_asynchronous_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            connection = await qmgr.aio.connect(NAME, data_path=tmp_path)
+            await connection.put("A", b"x")
+            orders = connection.consume("A")
+            _, unit = await anext(orders)
+            await asyncio.to_thread(served.manager.end, "immediate")
+            with pytest.raises(Unavailable, match="2162"):
+                await unit.backout()
+            assert unit.state is UowState.BACKED_OUT
+            with pytest.raises(Unavailable, match="2162"):
+                await anext(orders)
+
+    with serving(tmp_path) as served:
+        asyncio.run(main())
 
 
 def test_of_a_unit_that_never_began_it_is_known_that_nothing_was_done(served: Served) -> None:
