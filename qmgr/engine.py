@@ -110,7 +110,7 @@ class Engine(Holding):
                     raise self.unreadable(queue, exc) from exc.__cause__
                 if entry is None or not entry.persistent or entry.expires or not queue.gets_freely:
                     return None
-                body = entry.body
+                body, backouts = entry.body, entry.backouts
                 if unit is not None:
                     end = entry.lsn
                     try:
@@ -128,7 +128,7 @@ class Engine(Holding):
                 self.log.force(end)
         except LogError as exc:
             raise self.translated(exc) from exc
-        return Message(body, entry.head, queue.name, entry.backouts)
+        return Message(body, entry.head, queue.name, backouts)
 
     def get_usual(self, unit: Uow, name: Any) -> Message | None:
         """The usual get of a unit of work: the message at the front, without a wait. None where that is not all there
@@ -156,10 +156,10 @@ class Engine(Holding):
             except BaseException as exc:
                 self._on_failure(exc)
                 raise
-            body, end = entry.body, entry.lsn
+            body, backouts, end = entry.body, entry.backouts, entry.lsn
         if end > log.safe:
             self.force(end)
-        return Message(body, entry.head, name, entry.backouts)
+        return Message(body, entry.head, name, backouts)
 
     def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
         """Take messages in a unit of work. The lock is held."""

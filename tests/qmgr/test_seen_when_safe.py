@@ -91,3 +91,30 @@ def test_the_daemon_tells_of_a_get_when_no_crash_brings_the_message_back(world: 
     qm = world.qm
     qm.put("A", b"0", correlation_id=ID)
     assert got_now(qm, None, wanted) == qm._log.buffer.tail > qm._log.safe
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("first", [True, False])
+def test_the_backout_count_is_that_of_the_get_and_not_of_what_comes_while_it_waits(
+    world: World, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue manager rolls the unit of work back while its get waits until the message is safe."""
+    engine = world.qm._engine
+    if not first:
+        world.qm.put("A", b"before")
+    put(world.qm)
+    unit = world.qm.begin()
+    if not first:
+        unit.get("A")  # the next one goes the short way
+    usual = engine.log.force
+
+    def force(lsn: int) -> None:
+        with engine.lock:
+            unit._unit.evicted = True
+            engine.back_out_locked(unit._unit)
+        usual(lsn)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(engine.log), "force", lambda log, lsn: force(lsn))
+        assert unit.get("A").backout_count == 0
+    assert [message.backout_count for message in world.qm.browse("A")][-1] == 1
