@@ -1232,7 +1232,7 @@ def test_row_52_an_error_at_every_call_of_a_checkpoint_of_a_deep_queue(error: in
     """For want of space it is told and nothing has changed; after another error the queue manager may stop."""
     base = Life(DEEP)
     deep_life(base)
-    went = {"told": 0, "stopped": 0, "nothing": 0}
+    went = {"told": 0, "stopped": 0, "passed over": 0}
     for kind in KINDS:
         for nth in range(1, 100):
             life = base.fork(KEEP_ALL)
@@ -1244,7 +1244,7 @@ def test_row_52_an_error_at_every_call_of_a_checkpoint_of_a_deep_queue(error: in
             fault = life.disk.fail(kind, error, nth=nth, where=lambda path: "/queues" in path or "amqalchk" in path)
             try:
                 life.checkpoint()
-                went["nothing"] += 1
+                went["passed over"] += fault.fired
             except qmgr.MQError as exc:
                 went["told" if exc.reason == qmgr.Reason.STORAGE_MEDIUM_FULL else "stopped"] += 1
                 stopped = exc.reason != qmgr.Reason.STORAGE_MEDIUM_FULL
@@ -1265,7 +1265,10 @@ def test_row_52_an_error_at_every_call_of_a_checkpoint_of_a_deep_queue(error: in
                 fork.disk.heal()
                 fork.restart()
                 work_on(fork)
-    assert went["told" if error == errno.ENOSPC else "stopped"] >= 10, went
+    if error == errno.ENOSPC:  # what can't be deleted is for a later one
+        assert went["told"] >= 6 and went["passed over"] >= 4, went
+    else:
+        assert went["stopped"] >= 10, went
 
 
 GETS: dict[str, Callable[[qmgr.QueueManager], object]] = {

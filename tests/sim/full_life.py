@@ -967,8 +967,7 @@ class FullLife:
         if kind < 0.5:
             units = [key for key in self.open if not self.model.units[key].prepared]
             unit = rng.choice([None, *units])
-            size = 0 if unit is None else self.model.units[unit].size
-            if size + len(some) > self.model.max_uncommitted:
+            if unit is not None and self.model.units[unit].size + len(some) > self.model.max_uncommitted:
                 may.add(TOO_MANY)
             for queue, msg in pairs:
                 msg.held = None
