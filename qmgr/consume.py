@@ -14,6 +14,8 @@ from qmgr.message import Message
 class Unit(Protocol):
     """What a consumer needs of a unit of work, be it here or at the other end of a connection."""
 
+    _told: bool
+
     @property
     def _is_open(self) -> bool: ...
 
@@ -84,6 +86,9 @@ class Consumer(Generic[U]):
 
     def _commit(self) -> None:
         unit = self._open
+        if unit is not None and unit._told:
+            self.close()  # and on: the application has heard from its own commit that nothing of it is done
+            return
         try:
             if unit is not None and unit._is_open:
                 unit.commit()  # struck in here, it is still to be backed out by `close`

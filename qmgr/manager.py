@@ -13,6 +13,7 @@ from logger.progress import Progress, no_progress
 from qmgr import locations, mqsc
 from qmgr.consume import Consumer
 from qmgr.errors import (
+    BackedOut,
     Mistake,
     MQError,
     NoMessageAvailable,
@@ -38,6 +39,8 @@ REQUEUE = Wanted(backout_requeue=True)
 
 class UnitOfWork:
     """Puts and gets that happen wholly or not at all. As a `with` block it commits, or backs out on an exception."""
+
+    _told = False  # a commit has said that it was rolled back
 
     def __init__(self, manager: "QueueManager", unit: Uow) -> None:
         self._manager = manager
@@ -128,7 +131,11 @@ class UnitOfWork:
     def commit(self) -> None:
         """Return when all of it is durable. Raises BackedOut (2003) when the queue manager has rolled it back."""
         engine = self._engine
-        engine.commit(self._unit)
+        try:
+            engine.commit(self._unit)
+        except BackedOut:
+            self._told = True
+            raise
         if engine.attention:
             self._manager.look_around()
 

@@ -67,6 +67,8 @@ class RemoteUnit:
     It begins with its first call, which brings its number.
     """
 
+    _told = False  # a commit has said that it was rolled back, or can only be backed out
+
     def __init__(self, connection: Owner, link: Link, xid: Xid | None) -> None:
         self._connection = connection
         self._link = link
@@ -397,7 +399,11 @@ class RemoteUnit:
         Unavailable (2009) when the connection was lost before the answer came: `Connection.outcome` tells what it was;
         when it was prepared, it may be in doubt.
         """
-        self._with_all(self._commit)
+        try:
+            self._with_all(self._commit)
+        except BackedOut:
+            self._told = True
+            raise
 
     def _commit(self) -> None:
         if not self._asked:  # nothing was done in it

@@ -53,6 +53,8 @@ class Consumer:
                 raise
 
     async def _commit(self) -> None:
+        if self._open is not None and self._open._told:
+            await self.aclose()  # and on: the application has heard from its own commit that nothing of it is done
         unit, self._open = self._open, None
         if unit is not None and unit._is_open:
             try:

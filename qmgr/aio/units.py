@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Coroutine, Generator, Iterable
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack
 
-from qmgr.errors import MQError, NoMessageAvailable, Reason, Unavailable
+from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Reason, Unavailable
 from qmgr.message import Message
 from qmgr.replay import Replayed, Where
 from qmgr.verbs import GetOptions, PutOptions, Wanted, check_limit
@@ -156,6 +156,8 @@ class UnitOfWork:
     `qm.begin()` gives it as it is; `await qm.begin(xid)` begins it there and then, so that an error is told at once.
     """
 
+    _told = False  # a commit has said that it was rolled back, or can only be backed out
+
     def __init__(self, way: Way, xid: Xid | None) -> None:
         self._way = way
         self._unit: Unit = way.new_unit(xid)
@@ -218,12 +220,13 @@ class UnitOfWork:
         A commit that is cancelled goes on; `qm.outcome(unit.id)` tells what became of it. Where it is cancelled before
         all that was sent is put, the unit of work can only be backed out.
         """
-        await self._way.settle(self._unit)  # and then it has a number to ask for
-        self._committing = True
         try:
+            await self._way.settle(self._unit)  # and then it has a number to ask for
+            self._committing = True
             await self._way.commit(self._unit)
-        except MQError:
+        except MQError as exc:
             self._committing = False
+            self._told = isinstance(exc, BackedOut)
             raise
 
     async def backout(self) -> None:

@@ -242,6 +242,20 @@ def test_a_consumer_that_goes_on_hears_that_its_unit_was_rolled_back_2003(face: 
     assert [m.backout_count for m in qm.browse(queue)] == [2]
 
 
+def test_a_consumer_goes_on_when_its_application_has_heard_that(face: Face) -> None:
+    qm, queue, other = face.qm, face.queue(), face.queue()
+    qm.put(queue, b"taken")
+    counts = []
+    for message, unit in qm.consume(queue, wait=0.0):
+        counts.append(message.backout_count)
+        if len(counts) == 1:
+            fill(qm, other, lambda: not qm.transactions())
+            with refused(qmgr.BackedOut, Reason.BACKED_OUT, match="rolled back"):
+                unit.commit()
+    assert counts == [0, 1]
+    assert bodies(qm, queue) == []
+
+
 def test_a_unit_that_holds_the_log_is_rolled_back_2003(face: Face) -> None:
     qm, queue, other = face.qm, face.queue(), face.queue()
     qm.put(queue, b"taken")
