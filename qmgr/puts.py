@@ -73,9 +73,8 @@ class Puts(Definitions):
             queue = self._known(name, put=True)
             options = verbs.with_defaults(self.state, name, options)
         descriptor, one_id = queue.plain, None
-        if descriptor is None or (
-            options and (len(options) > 1 or options.get("persistent") is not descriptor.persistent)
-        ):
+        given: Any = options  # which may be anything: compiled code would refuse what is no bool in words of its own
+        if descriptor is None or (given and (len(given) > 1 or given.get("persistent") is not descriptor.persistent)):
             descriptor, one_id = verbs.describe(queue, options, self._expires), verbs.given_id(options)
         if type(body) is not bytes:
             body = check_body(body)
