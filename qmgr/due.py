@@ -48,11 +48,10 @@ class Waiters:
         """Stand in line; the waiter is set when there may be something. `fits`: only for certain messages."""
         self.line.append((waiter, fits))
 
-    def leave(self, event: Waiter) -> None:
-        line = self.line
-        for place in line:
-            if place[0] is event:
-                line.remove(place)
+    def leave(self, waiter: Waiter) -> None:
+        for place, (event, _) in enumerate(self.line):
+            if event is waiter:
+                del self.line[place]
                 return
 
     def wake_one(self, head: bytes = b"") -> None:
