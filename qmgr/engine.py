@@ -24,7 +24,7 @@ from qmgr.ids import BEFORE_ALL, Position, Unindexed
 from qmgr.message import Message, decode
 from qmgr.queue import Queue
 from qmgr.units import A_RECORD, QUEUE_AND_SEQUENCE
-from qmgr.verbs import ANY, MANY_EXPIRED, Wanted
+from qmgr.verbs import ANY, Wanted
 from recovery.errors import QueueDamaged
 from recovery.records import GET_COST, Expire, Get
 from recovery.uows import ACTIVE, Uow
@@ -33,6 +33,7 @@ Held = tuple[Entry, Message]
 
 A_FEW = 64  # messages that a browse, or a clear, handles at once, unless they are large
 A_FEW_BYTES = 64 << 10
+MANY_EXPIRED = 1000  # messages whose time is over that a get looks at before others have the lock
 
 
 def a_few(entries: Iterable[Entry]) -> list[Entry]:
@@ -580,18 +581,24 @@ class Engine(Holding):
     def _choose(
         self, unit: Uow | None, queue: Queue, limit: int, wanted: Wanted, now: int, look_at: int, may_read: bool
     ) -> tuple[list[Entry], list[Entry]]:
-        """(the entries that a get takes, those it passes over because their time is over). The lock is held."""
+        """(the entries that a get takes, those it passes over because their time is over). The lock is held.
+
+        It looks no further where it has passed over many, and `look_at` at least: others may be behind them.
+        """
         try:
             if limit == 1 and not wanted.selective:
-                entry, expired = verbs.choose(queue, now, look_at)
-                return ([] if entry is None else [entry]), expired
+                first = queue.first()
+                if first is None:
+                    return [], []
+                if not 0 < first.expires <= now:
+                    return [first], []
             if wanted.logical_order and unit is not None:
                 group, complete = wanted.group_id, wanted.all_available
                 gets = unit.gets
                 return in_logical_order(queue, gets, limit, group, now, complete=complete, read=may_read), []
             several = _with(queue, wanted, read=may_read) if wanted.selective else queue.ready(look_at)
             chosen: list[Entry] = []
-            expired = []
+            expired: list[Entry] = []
             for entry in several:
                 if 0 < entry.expires <= now:
                     expired.append(queue.keep(entry))

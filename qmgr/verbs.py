@@ -1,4 +1,4 @@
-"""What calls ask for, checked against the state: may it be done, and what does it choose? Changes nothing."""
+"""What calls ask for, checked against the state: may it be done? Changes nothing."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -7,7 +7,6 @@ from typing import Any, TypedDict, cast
 import attrs
 
 from qmgr import message as m
-from qmgr.entry import Entry
 from qmgr.errors import (
     AliasOfAlias,
     BackedOut,
@@ -109,7 +108,6 @@ def damaged(queue: Queue) -> Damaged:
     return Damaged(f"queue {queue.name!r} is damaged: {queue.damaged}; {way}", name=queue.name)
 
 
-MANY_EXPIRED = 1000  # messages whose time is over that a get looks at before others have the lock
 ENABLE = "try again later, or alter it to"
 LONGEST_WAIT = 1e9  # seconds: more is for ever, since the system can't wait for centuries
 
@@ -327,24 +325,6 @@ def ended(unit: Uow) -> BackedOut | UnitOfWorkEnded:
         )
     way = "commit it or back it out" if unit.state is PREPARED else "begin another one"
     return UnitOfWorkEnded(f"unit of work {unit.number} is {unit.state.value}; {way}")
-
-
-def choose(queue: Queue, now_us: int, look_at: int) -> tuple[Entry | None, list[Entry]]:
-    """(the entry that a get takes, those it passes over because their time is over), `look_at` of them or more.
-
-    None where there are many of those, too: it may be behind them. Raises as `Queue.first`.
-    """
-    first = queue.first()
-    if first is None or not 0 < first.expires <= now_us:
-        return first, []
-    expired: list[Entry] = []
-    for entry in queue.ready(look_at):
-        if not 0 < entry.expires <= now_us:
-            return entry, expired
-        expired.append(entry)
-        if len(expired) >= max(look_at, MANY_EXPIRED):
-            break
-    return None, expired
 
 
 def check_wait(wait: Any) -> float | None:
