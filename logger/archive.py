@@ -36,7 +36,7 @@ from logger.archive_plan import (
 from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_compressed
 from logger.disk import Disk, File, make_and_keep_dirs, read_whole, replace_file, way_out
 from logger.errors import ArchiveFailed, LogDamaged, LogError
-from logger.extent import NUMBERS, linear_number
+from logger.extent import linear_number
 from logger.history import INDEX, History, Place, belongs, extent_of, index_name, is_before, read_header
 from logger.progress import GiveWay, Progress, no_pause, no_progress
 
@@ -57,12 +57,6 @@ def _no_gates() -> Mapping[str, int]:
 
 
 NOBODY: AbstractContextManager[Any] = nullcontext()  # is kept out
-
-
-def _is_before(path: str, sequence: int) -> bool:
-    """Does the file's name say that its part of the log comes before this sequence? Others may be being made."""
-    number = extent_of(name_in(path))
-    return number is not None and 0 < (linear_number(sequence) - number) % NUMBERS < NUMBERS // 2
 
 
 def undone_in(disk: Disk, history: History, *, since: int, current: int, unused: bool = False) -> frozenset[str]:
@@ -126,8 +120,13 @@ class Archive:
         """What to do now about extents that were last written `after` seconds ago or more. Raises OSError."""
         copies = self._history.copies()
         whole = {linear_number(sequence) for sequence in copies}
-        lost = [path for path in self._history.damaged if extent_of(name_in(path)) not in whole]
-        damaged = tuple(path for path in lost if _is_before(path, active_from))
+        damaged = tuple(  # of those behind some may be being made
+            path
+            for path in self._history.damaged
+            if (number := extent_of(name_in(path))) is not None
+            and number not in whole
+            and is_before(number, active_from)
+        )
         if action is Action.ARCHIVE:
             plan = plan_archive(copies, self.directory, after=after, now_us=now_us, active_from=active_from)
         elif action is Action.COMPRESS:
