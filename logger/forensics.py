@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 
-from logger import extent, frame
+from logger import extent
 from logger.compressed import CompressedFile, compression_of
 from logger.crc import crc32
 from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
 from logger.extent import DATA, ExtentHeader, decode_header, file_name, is_blank
 from logger.frame import Frame
-from logger.reader import WINDOW, ExtentView, LogReader
+from logger.reader import WINDOW, ExtentView, LogReader, whole_frames
 
 Epochs = tuple[int, int]  # from this LSN on, only frames of this epoch or a later one count
 
@@ -130,31 +130,9 @@ class Evidence:
                 file = plain(self._disk, self.paths[sequence])
                 try:
                     view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
-                    yield from self._frames_in(view, max(start, view.start))
+                    yield from whole_frames(view, max(start, view.start), self._seed)
                 finally:
                     file.close()
-
-    def _frames_in(self, view: ExtentView, place: int) -> Iterator[Frame]:
-        last = -1
-        while place < view.end:
-            chunk = view.read(place, WINDOW)
-            data = bytes(chunk)
-            found = data.find(frame.MAGIC)
-            while found >= 0:
-                this = self._frame_at(view, chunk, found, place) if (place + found) % 8 == 0 else None
-                if this is not None and this.lsn > last:
-                    last = this.lsn
-                    yield this
-                found = data.find(frame.MAGIC, found + 1)
-            place += max(8, len(chunk) - frame.HEADER.size & -8) if len(chunk) == WINDOW else view.end - place
-
-    def _frame_at(self, view: ExtentView, chunk: memoryview, at: int, base: int) -> Frame | None:
-        length = frame.length_at(chunk, at, base + at)
-        if not length or base + at + length > view.end:
-            return None
-        if at + length <= len(chunk):
-            return frame.decode(chunk, at, base + at, self._seed)
-        return frame.decode(view.read(base + at, length), 0, base + at, self._seed)
 
     def read_up_to(self, sequence: int, end: int, take: Callable[[bytes], None]) -> None:
         """Give `take` the bytes of an extent from its beginning up to the LSN `end`, as a reader sees it."""

@@ -117,6 +117,26 @@ def _magics(data: memoryview, end: int) -> Iterator[int]:
         at = searched.find(frame.MAGIC, at + 1)
 
 
+def whole_frames(view: ExtentView, place: int, seed: int) -> Iterator[frame.Frame]:
+    """The whole frames of an extent from the LSN `place` on, wherever they lie, each once and in their order.
+
+    A body is valid until the next frame is asked for.
+    """
+    last = -1
+    while place < view.end:
+        chunk = view.read(place, WINDOW)
+        for at in _magics(chunk, len(chunk)):
+            own = place + at
+            length = frame.length_at(chunk, at, own)
+            if length and own + length <= view.end:
+                whole, begin = (chunk, at) if at + length <= len(chunk) else (view.read(own, length), 0)
+                this = frame.decode(whole, begin, own, seed)
+                if this is not None and this.lsn > last:
+                    last = this.lsn
+                    yield this
+        place += max(8, len(chunk) - frame.HEADER.size & -8) if len(chunk) == WINDOW else view.end - place
+
+
 Settled = Callable[[int, Callable[[], ExtentView]], ExtentView]
 
 
@@ -317,25 +337,13 @@ class LogReader:
                 return best
             view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
             best = max([best, *(self._witness_in_spare(view, image) for image in view.torn)])
-            while place < view.end:
-                chunk = view.read(place, WINDOW)
-                best = max(best, self._witness_in(view, chunk, place))
-                place += max(8, len(chunk) - frame.HEADER.size & -8) if len(chunk) == WINDOW else view.end - place
-
-    def _witness_in(self, view: ExtentView, chunk: memoryview, base: int) -> int:
-        """The highest durable LSN that a whole frame with its header in `chunk` speaks of."""
-        best = 0
-        for found in _magics(chunk, len(chunk)):
-            length = frame.length_at(chunk, found, base + found)
-            if length and base + found + length <= view.end:
-                whole = chunk if found + length <= len(chunk) else view.read(base + found, length)
-                this = frame.decode(whole, found if whole is chunk else 0, base + found, self._seed)
-                if this is not None and self._of_this_life(this):
+            for this in whole_frames(view, place, self._seed):
+                if self._of_this_life(this):
                     best = max(best, this.durable)
-        return best
+            place = view.end
 
     def _witness_in_spare(self, view: ExtentView, image: memoryview) -> int:
-        """The same of a torn spare page, whose frames say themselves where in the extent they belong."""
+        """The highest LSN that a frame in a torn spare page says was durable: it says itself where it belongs."""
         best = 0
         for found in _magics(image, PAGE):
             own = frame.lsn_at(image[found:])
