@@ -4,8 +4,9 @@ A start believes the control file, and refuses where something contradicts it. H
 extent file says of itself, which of its records are whole wherever they lie, how far the records follow each other.
 """
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import attrs
 
@@ -134,16 +135,14 @@ class Evidence:
                 finally:
                     file.close()
 
-    def read_up_to(self, sequence: int, end: int, take: Callable[[bytes], None]) -> None:
-        """Give `take` the bytes of an extent from its beginning up to the LSN `end`, as a reader sees it."""
-        file = plain(self._disk, self.paths[sequence])
-        try:
-            view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
-            for at in range(view.start, end, WINDOW):
-                size = min(WINDOW, end - at)
-                take(bytes(view.read(at, size)).ljust(size, b"\0"))
-        finally:
-            file.close()
+    def up_to(self, sequence: int, end: int) -> Iterator[bytes]:
+        """The bytes of an extent from its beginning up to the LSN `end`, as a reader sees it; none of one that lacks."""
+        if sequence in self.paths:
+            with contextlib.closing(plain(self._disk, self.paths[sequence])) as file:
+                view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
+                for at in range(view.start, end, WINDOW):
+                    size = min(WINDOW, end - at)
+                    yield bytes(view.read(at, size)).ljust(size, b"\0")
 
 
 @attrs.frozen(kw_only=True)

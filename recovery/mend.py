@@ -11,14 +11,14 @@ it speaks of the copy.
 import contextlib
 import json
 import posixpath
+from collections.abc import Iterator
 from typing import Any
 
 from logger.at_rest import active_path, control_path
-from logger.compressed import compression_of
 from logger.config import LogConfig
 from logger.crc import crc32
-from logger.disk import PAGE, Disk, File, make_dirs, read_whole, replace_file, write_whole
-from logger.extent import DATA, SPARES
+from logger.disk import PAGE, Disk, make_dirs, read_whole, replace_file
+from logger.extent import SPARES
 from logger.forensics import plain
 from logger.history import extent_of, index_name
 from logger.migrate import copy
@@ -148,51 +148,36 @@ def forget_index(disk: Disk, path: str) -> None:
 
 def _write(disk: Disk, path: str, change: Change) -> None:
     """Make the file that is to take the place of another."""
-    if isinstance(change, PutCopy) and compression_of(change.source) is None:
-        copy(disk, change.source, path)
-        return
-    data = change.make() if isinstance(change, PutMade) else change.data if isinstance(change, Put) else None
-    if data is not None:
-        write_whole(disk, path, data)
-        return
     if disk.exists(path):
         disk.unlink(path)
-    file = disk.open(path, create=True)
-    try:
-        if isinstance(change, PutCut):
-            _write_cut(file, change)
-        elif isinstance(change, PutCopy):
-            _write_plain(disk, file, change.source)
+    with contextlib.closing(disk.open(path, create=True)) as file:
+        at = 0
+        for piece in _pieces(disk, change):
+            file.write(at, piece)
+            at += len(piece)
         file.sync()
-    finally:
-        file.close()
 
 
-def _write_plain(disk: Disk, file: File, source: str) -> None:
-    original = plain(disk, source)
-    try:
-        size = original.size()
-        for at in range(0, size, CHUNK):
-            file.write(at, original.read(at, min(CHUNK, size - at)))
-    finally:
-        original.close()
-
-
-def _write_cut(file: File, change: PutCut) -> None:
-    header = change.header
-    at = 0
-
-    def write(piece: bytes) -> None:
-        nonlocal at
-        file.write(at, piece)
-        at += len(piece)
-
-    write(header.encode() + bytes(PAGE * SPARES))
-    if header.sequence in change.evidence.paths:
-        change.evidence.read_up_to(header.sequence, change.end, write)
-    size = DATA + header.extent_bytes
-    while at < size:
-        write(bytes(min(CHUNK, size - at)))
+def _pieces(disk: Disk, change: Change) -> Iterator[bytes]:
+    """What that file is to hold."""
+    match change:
+        case Put():
+            yield change.data
+        case PutMade():
+            yield change.make()
+        case PutCopy():
+            with contextlib.closing(plain(disk, change.source)) as original:
+                for at in range(0, original.size(), CHUNK):
+                    yield original.read(at, CHUNK)
+        case PutCut():
+            header = change.header
+            yield header.encode() + bytes(PAGE * SPARES)
+            left = header.extent_bytes
+            for piece in change.evidence.up_to(header.sequence, change.end):
+                yield piece
+                left -= len(piece)
+            for at in range(0, left, CHUNK):
+                yield bytes(min(CHUNK, left - at))
 
 
 def _plan(disk: Disk, directory: str) -> dict[str, Any]:
