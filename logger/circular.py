@@ -49,12 +49,3 @@ class Ring(Extents):
         del self._extents[dropped.number]
         self._by_sequence.pop(dropped.sequence, None)
         return dropped
-
-    def sweep(self) -> None:
-        swept = False
-        for number in self._numbers_on_disk():
-            if number not in self._extents and self._holds_nothing(number):
-                self._disk.unlink(self.path_of(number))
-                swept = True
-        if swept:
-            self._disk.sync_dir(self.directory)

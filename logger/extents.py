@@ -315,9 +315,18 @@ class Extents(ABC):
         self._disk.unlink(dropped.path)
         self._disk.sync_dir(self.directory)
 
-    @abstractmethod
     def sweep(self) -> None:
         """Delete the extent files that a crash left between their making and the control file's word of them."""
+        swept = False
+        for number in self._numbers_on_disk():
+            if self._left_over(number):
+                self._disk.unlink(self.path_of(number))
+                swept = True
+        if swept:
+            self._disk.sync_dir(self.directory)
+
+    def _left_over(self, number: int) -> bool:
+        return number not in self._extents and self._holds_nothing(number)
 
     def close(self) -> None:
         for held in self._extents.values():

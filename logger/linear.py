@@ -244,12 +244,6 @@ class Line(Extents):
         self._created = self._reused = self._deleted = 0
         return done
 
-    def sweep(self) -> None:
-        """Delete the files of numbers to come that hold nothing; any other may still be wanted."""
-        swept = False
-        for number in self._numbers_on_disk():
-            if number not in self._extents and self._ahead(number) < NUMBERS // 2 and self._holds_nothing(number):
-                self._disk.unlink(self.path_of(number))
-                swept = True
-        if swept:
-            self._disk.sync_dir(self.directory)
+    def _left_over(self, number: int) -> bool:
+        """Only of the numbers to come: any other may still be wanted."""
+        return self._ahead(number) < NUMBERS // 2 and super()._left_over(number)
