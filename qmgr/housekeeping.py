@@ -14,7 +14,6 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 
-from logger.clock import Clock
 from logger.config import LogType
 from logger.disk import NO_DESCRIPTORS, NO_MEANS, PAGE, way_out
 from logger.errors import LogDamaged, LogError
@@ -27,7 +26,7 @@ from qmgr.queue import Queue
 from qmgr.retention import Retention
 from qmgr.threads import Apart, Worker
 from qmgr.units import rolled_forward
-from recovery.checkpoint import Checkpointer, Hear
+from recovery.checkpoint import Hear
 from recovery.errors import QueueDamaged
 from recovery.uows import ACTIVE, Uow
 
@@ -57,10 +56,8 @@ class Housekeeper:
     def __init__(
         self,
         engine: Engine,
-        checkpointer: Checkpointer,
         retention: Retention,
         errors: ErrorLog,
-        clock: Clock,
         *,
         expiry_seconds: int,
         sync_ms: int,
@@ -68,10 +65,10 @@ class Housekeeper:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._engine = engine
-        self._checkpointer = checkpointer
+        self._checkpointer = engine.checkpointer
         self._retention = retention
         self._errors = errors
-        self._clock = clock
+        self._clock = clock = engine.clock
         self._sync_ns = sync_ms * 1_000_000  # LogSync=interval; 0: each force syncs, or the system decides
         self._synced_ns = clock.elapsed_ns()
         self._expiry_ns = expiry_seconds * 1_000_000_000

@@ -20,7 +20,6 @@ from logger.disk import NO_SPACE, PAGE, way_out
 from logger.errors import LogClosed, LogError
 from logger.log import Log
 from logger.progress import Progress, no_progress
-from logger.reader import LogReader
 from qmgr.engine import Engine
 from qmgr.entry import Entry
 from qmgr.errors import (
@@ -43,7 +42,7 @@ from qmgr.segments import Block, Segment, from_description, large_bytes, pieces
 from qmgr.state import PutRun
 from qmgr.verbs import refuse_alias
 from recovery import extent_index, image
-from recovery.checkpoint import Checkpoint
+from recovery.checkpoint import Checkpoint, Hear
 from recovery.errors import QueueDamaged, RecoveryError
 from recovery.records import FIRST, LAST, Catalog, ImageEnd, ImagePart, ImageStart, UnitRecord
 from recovery.uows import Uow
@@ -54,22 +53,18 @@ A_LITTLE = 4 << 10  # bytes of attributes of the queue manager that have room be
 PIECE = 16 << 10  # bytes of an image that are logged and forced at once
 PAUSE = 4  # times as long as that took, while others write
 LONGEST_PAUSE = 0.002  # seconds
-Checkpointing = Callable[[Callable[[Checkpoint, list[bytes]], None]], None]
 
 
 class Media:
     """Records images of the queues of one queue manager, and recreates queues from them. One at a time."""
 
-    def __init__(
-        self, engine: Engine, checkpoint: Checkpointing, reader: Callable[[], LogReader], retention: Retention
-    ) -> None:
-        """`checkpoint(hear)` takes a checkpoint; `reader()` reads all of the log that there is and durable."""
+    def __init__(self, engine: Engine, checkpoint: Callable[[Hear], None], retention: Retention) -> None:
+        """`checkpoint(hear)` takes a checkpoint."""
         self._keep_from = retention.reading_from
         self._engine = engine
         self._state = engine.state
         self._log: Log = engine.log
         self._checkpoint = checkpoint
-        self._reader = reader
         self._one_at_a_time = threading.Lock()
         self._recreating = 0  # the thread that does
         self._recorded: dict[int, tuple[image.Place, int]] = {}  # by queue: its image, and when it was recorded
@@ -89,9 +84,7 @@ class Media:
         with self._one_at_a_time, self._keep_from(self._log.state.head):
             lines: list[tuple[Checkpoint, dict[str, Any]]] = []
             pins: dict[tuple[str, int], int] = {}
-            given_up = (
-                False  # this call is over: struck here, while another thread takes the checkpoint that calls `hear`
-            )
+            given_up = False  # it is over: struck here, while another thread takes the checkpoint that calls `hear`
 
             def hear(checkpoint: Checkpoint, catalogue: list[bytes]) -> None:
                 read: dict[tuple[str, int], int] = {}
@@ -415,9 +408,9 @@ class Media:
         raise MediaImageMissing(f"this log has no media image of queue {queue.name!r}", name=queue.name)
 
     def _build(self, rebuild: Rebuild, place: image.Place, until: int, progress: Progress) -> None:
-        with contextlib.closing(self._reader()) as reader:
+        with contextlib.closing(self._log.live_reader()) as reader:
             rebuild.add_image(image.read(reader, place, until), place)
-        with contextlib.closing(self._reader()) as reader:
+        with contextlib.closing(self._log.live_reader()) as reader:
             rebuild.replay(reader, place.media, until, progress, self._skip(rebuild))
 
     def _skip(self, rebuild: Rebuild) -> Skip:

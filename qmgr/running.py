@@ -209,16 +209,14 @@ class Running(ABC):
         self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
         self._housekeeper = Housekeeper(
             self._engine,
-            checkpointer,
             self._retention,
             errors,
-            clock,
             expiry_seconds=tuning.expiry_interval,
             sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
             chores=lambda: self._chores(background),
             on_failure=self._fail,
         )
-        self._media = Media(self._engine, self._checkpoint, log.live_reader, self._retention)
+        self._media = Media(self._engine, self._checkpoint, self._retention)
 
     def _report(self, errors: ErrorLog, report: RestartReport, state: Resource) -> None:
         say = errors.say
