@@ -24,7 +24,7 @@ from logger.archive_plan import DONE, Action, ArchivePolicy, Plan, last_written
 from logger.at_rest import active_path
 from logger.clock import Clock
 from logger.compressed import codec
-from logger.config import LogConfig, LogType
+from logger.config import LogType
 from logger.disk import Disk, make_dirs, way_out
 from logger.errors import ArchiveFailed, LogError
 from logger.extent import file_name, linear_number, number_of
@@ -55,11 +55,10 @@ class _Ending(Exception):
 class Retention:
     """Keeps the extents of one linear log; on a circular one it has nothing to do."""
 
-    def __init__(
-        self, engine: Engine, disk: Disk, errors: ErrorLog, management: LogManagement, policy: ArchivePolicy
-    ) -> None:
+    def __init__(self, engine: Engine, errors: ErrorLog, management: LogManagement, policy: ArchivePolicy) -> None:
         self._engine = engine
         self._log: Log = engine.log
+        self._disk = disk = engine.state.disk
         self._clock = engine.clock
         self._errors = errors
         self._management = management
@@ -79,19 +78,17 @@ class Retention:
         self._next_look_ns = self._next_round_ns = 0
         self._reported = False  # extents as archived, since this was looked at
         self._unseen = False  # the archive could not be looked at since the start
-        self._disk = disk
         self._indexed = 0  # the sequence before which no extent has to be looked at for an index
         if self._linear:
-            config, log_id = engine.log.config, engine.log.state.log_id
             self._check_archive(disk, config.archive_directory, active_path(config.path))
             self._history = engine.log.history()
-            self._remember_undone(disk, config)
-            self._name_old_archives(disk, config)
+            self._remember_undone()
+            self._name_old_archives()
             self.away = engine.log.archive_away()
             if self.away:
                 errors.say("AMQ9014", text=self.away)
             self._archive = Archive(disk, self._history, config.archive_directory)
-            self._notices = ArchivedNotices(disk, config.path, log_id)
+            self._notices = ArchivedNotices(disk, config.path, engine.log.state.log_id)
             self._notices.forget_from(engine.log.buffer.tail // config.extent_bytes)
             if policy.compress_after is not None:
                 self._try_codec()
@@ -107,11 +104,12 @@ class Retention:
             except OSError as exc:
                 self._errors.say("AMQ9007", text=f"ArchivePath can't be used ({exc}): {way_out(exc)} or correct it")
 
-    def _remember_undone(self, disk: Disk, config: LogConfig) -> None:
+    def _remember_undone(self) -> None:
         """Find what the archive has of a past that a backup has undone, before anybody reads it.
 
         What can't be looked at now counts for nothing until it can be; the queue manager works without it.
         """
+        disk, config = self._disk, self._log.config
         log_id, size = self._log.state.log_id, self._log.state.extent_bytes
         known, archive = undone.read(disk, config.path, log_id), config.archive_directory
         head = min(self._checkpointer.heads) // size
@@ -140,7 +138,7 @@ class Retention:
         """Nothing may be archived before it is known what the archive has. Raises ArchiveFailed, LogError, OSError."""
         if self._unseen:
             with self._history.showing:  # it reads, compares, and writes what others may write meanwhile
-                self._remember_undone(self._disk, self._log.config)
+                self._remember_undone()
         if self._unseen:
             self._log.check_archive()  # where it is away, that says what to do
             archive = self._log.config.archive_directory
@@ -148,8 +146,9 @@ class Retention:
                 f"nothing was done: what the archive {archive} has could not be looked at; the error log says why"
             )
 
-    def _name_old_archives(self, disk: Disk, config: LogConfig) -> None:
+    def _name_old_archives(self) -> None:
         """Say which directories were the archive before and still have extents of this log, which nobody reads."""
+        disk, config = self._disk, self._log.config
         known = {disk.real_path(directory) for directory in self._history.directories}
         with contextlib.suppress(OSError):  # where that can't be told the start goes on
             for path in [*claims.used_archives(disk, config.path), f"{config.path}/archive"]:

@@ -206,7 +206,7 @@ class Running(ABC):
         self._engine.count_promises()
         self._engine.say = self.say
         self._engine.events.process = self._process
-        self._retention = Retention(self._engine, disk, errors, config.log_management, config.log_archive)
+        self._retention = Retention(self._engine, errors, config.log_management, config.log_archive)
         self._housekeeper = Housekeeper(
             self._engine,
             self._retention,
