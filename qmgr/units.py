@@ -458,9 +458,8 @@ class Units(Logged):
         self.check()
         with self.lock:
             unit = self.state.uows.by_xid(xid)
-            known = unit is not None and unit.state is PREPARED
-        if unit is None or not known:
-            raise Mistake(f"no unit of work with {xid} is in doubt", reason=Reason.UOW_NOT_AVAILABLE)
+            if unit is None or unit.state is not PREPARED:
+                raise Mistake(f"no unit of work with {xid} is in doubt", reason=Reason.UOW_NOT_AVAILABLE)
         if commit:
             self.commit(unit)
         else:
