@@ -151,25 +151,22 @@ class Segment:
     def is_gone(self, cell: int) -> bool:
         return bool(self.gone[cell >> 3] >> (cell & 7) & 1)
 
-    def has_gone(self, cell: int, count: int) -> bool:
+    def _bits(self, first: int, count: int) -> int:
+        """A bit for each of so many cells from `first` on, set when it is gone."""
+        bits = int.from_bytes(self.gone[first >> 3 : (first + count + 7) >> 3], "little") >> (first & 7)
+        return bits & (1 << count) - 1
+
+    def has_gone(self, first: int, count: int) -> bool:
         """Is one of so many cells gone, from this one on?"""
-        if not self.gone_count:
-            return False
-        bits = int.from_bytes(self.gone[cell >> 3 : (cell + count + 7) >> 3], "little") >> (cell & 7)
-        return bool(bits & (1 << count) - 1)
+        return self.gone_count > 0 and self._bits(first, count) > 0
 
     def live_in(self, block: Block) -> int:
         """How many of the block's cells are there."""
-        if not self.gone_count:
-            return block.cells
-        first, end = block.cell, block.cell + block.cells
-        bits = int.from_bytes(self.gone[first >> 3 : (end + 7) >> 3], "little") >> (first & 7)
-        return block.cells - (bits & (1 << block.cells) - 1).bit_count()
+        return block.cells - self._bits(block.cell, block.cells).bit_count() if self.gone_count else block.cells
 
     def gone_among(self, first: int, count: int) -> bytes:
-        """A bit for each of so many cells from `first` on, set when it is gone."""
-        bits = int.from_bytes(self.gone[first >> 3 : (first + count + 7) >> 3], "little") >> (first & 7)
-        return (bits & (1 << count) - 1).to_bytes((count + 7) // 8, "little")
+        """Which of so many cells are gone, from `first` on: a bit for each."""
+        return self._bits(first, count).to_bytes((count + 7) // 8, "little")
 
     def make_room(self, cells: int) -> None:
         """So many more will be there, and may go before `extend` shows them."""
