@@ -33,7 +33,7 @@ from logger.archive_plan import (
     plan_compress,
     plan_remove,
 )
-from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_compressed
+from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_plain
 from logger.disk import Disk, File, make_and_keep_dirs, read_whole, replace_file, way_out
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import linear_number
@@ -84,17 +84,13 @@ def undone_in(disk: Disk, history: History, *, since: int, current: int, unused:
 
 def _same(disk: Disk, mine: str, other: str) -> bool:
     """Do both files hold the same extent, byte by byte?"""
-    with contextlib.closing(_open(disk, mine)) as one, contextlib.closing(_open(disk, other)) as two:
+    with contextlib.closing(open_plain(disk, mine)) as one, contextlib.closing(open_plain(disk, other)) as two:
         size = one.size()
         with contextlib.suppress(LogDamaged):
             return two.size() == size and all(
                 one.read(at, CHUNK) == two.read(at, CHUNK) for at in range(0, size, CHUNK)
             )
     return False
-
-
-def _open(disk: Disk, path: str) -> File:
-    return disk.open_read(path) if compression_of(path) is None else open_compressed(disk, path)
 
 
 class Archive:
@@ -336,7 +332,7 @@ class _Work:
         original = self._disk.open_read(step.paths[0])
         try:
             compressed = step.action is Action.COMPRESS
-            copy: File = open_compressed(self._disk, made) if compressed else self._disk.open_read(made)
+            copy: File = open_plain(self._disk, made) if compressed else self._disk.open_read(made)
             try:
                 size = original.size()
                 same = copy.size() == size

@@ -328,6 +328,7 @@ class CompressedFile(ReadOnly):
         self._file.close()
 
 
-def open_compressed(disk: Disk, path: str) -> CompressedFile:
-    """The compressed file at `path` as it was before. Raises LogDamaged, LogError, OSError."""
-    return CompressedFile(disk.open_read(path), path)
+def open_plain(disk: Disk, path: str) -> File:
+    """The file at `path`; one that is compressed as it was before. Raises LogDamaged, LogError, OSError."""
+    file = disk.open_read(path)
+    return file if compression_of(path) is None else CompressedFile(file, path)

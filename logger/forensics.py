@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from logger import extent
-from logger.compressed import CompressedFile, compression_of
+from logger.compressed import open_plain
 from logger.crc import crc32
 from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
@@ -40,12 +40,6 @@ class Seen:
 
     def whole(self, extent_bytes: int) -> bool:
         return self.size >= DATA + extent_bytes
-
-
-def plain(disk: Disk, path: str) -> File:
-    """An extent's file, opened to be read as if it were not compressed. Raises LogDamaged, OSError."""
-    file = disk.open_read(path)
-    return file if compression_of(path) is None else CompressedFile(file, path)
 
 
 def look(disk: Disk, directory: str) -> list[Seen]:
@@ -90,7 +84,7 @@ class Evidence:
 
         def open_extent(sequence: int) -> File | None:
             if sequence not in opened and sequence in self.paths:
-                opened[sequence] = plain(self._disk, self.paths[sequence])
+                opened[sequence] = open_plain(self._disk, self.paths[sequence])
             return opened.get(sequence)
 
         def close() -> None:
@@ -128,7 +122,7 @@ class Evidence:
         """The whole frames from LSN `start` on, wherever they lie; a body is valid until the next is asked for."""
         for sequence in sorted(self.paths):
             if (sequence + 1) * self._extent_bytes > start:
-                file = plain(self._disk, self.paths[sequence])
+                file = open_plain(self._disk, self.paths[sequence])
                 try:
                     view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
                     yield from whole_frames(view, max(start, view.start), self._seed)
@@ -136,9 +130,9 @@ class Evidence:
                     file.close()
 
     def up_to(self, sequence: int, end: int) -> Iterator[bytes]:
-        """The bytes of an extent from its beginning up to the LSN `end`, as a reader sees it; none of one that lacks."""
+        """The bytes of an extent from its beginning to the LSN `end`, as a reader sees it; none of one that lacks."""
         if sequence in self.paths:
-            with contextlib.closing(plain(self._disk, self.paths[sequence])) as file:
+            with contextlib.closing(open_plain(self._disk, self.paths[sequence])) as file:
                 view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
                 for at in range(view.start, end, WINDOW):
                     size = min(WINDOW, end - at)

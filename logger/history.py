@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 
 from logger import extent, lsn, undone
-from logger.compressed import NEW, CompressedFile, Compression, ReadOnly, compression_of, read_table
+from logger.compressed import NEW, Compression, ReadOnly, compression_of, open_plain, read_table
 from logger.control import ControlState
 from logger.crc import crc32
 from logger.disk import NO_DESCRIPTORS, Disk, File
@@ -318,8 +318,7 @@ class History:
 
     def told_by_frame(self, path: str) -> ExtentHeader | None:
         """What an extent whose header is damaged must be, by the frame that it begins with. Raises OSError."""
-        opened: File = self._disk.open_read(path)
-        file = opened if compression_of(path) is None else CompressedFile(opened, path)
+        file = open_plain(self._disk, path)
         try:
             first = first_frame(file, self.extent_bytes, crc32(self.log_id))
         finally:
@@ -338,11 +337,9 @@ class History:
     def _open(self, place: Place) -> File | None:
         """The file at this place, if it still is what was found there."""
         try:
-            file: File = self._disk.open_read(place.path)
+            file = open_plain(self._disk, place.path)
         except FileNotFoundError:
             return None
-        if place.form is Form.COMPRESSED:
-            file = CompressedFile(file, place.path)
         try:
             header = decode_header(file.read(0, extent.HEADER.size)) or self.told_by_frame(place.path)
         except BaseException:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import attrs
 
 from logger import lsn
-from logger.compressed import CompressedFile, ReadOnly, compression_of
+from logger.compressed import ReadOnly, open_plain
 from logger.crc import crc32
 from logger.disk import Disk, File
 from logger.errors import LogDamaged
@@ -177,11 +177,9 @@ class Extents:
     def _open(self, directory: str, name: str, sequence: int) -> tuple[Place, File] | None:
         path = f"{directory}/{name}"
         try:
-            file: File = self.disk.open_read(path)
+            file = open_plain(self.disk, path)
         except FileNotFoundError:
             return None
-        if compression_of(path) is not None:
-            file = CompressedFile(file, path)
         try:
             header = decode_header(file.read(0, HEADER.size))
             size = file.size()

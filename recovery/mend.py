@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from logger.at_rest import active_path, control_path
+from logger.compressed import open_plain
 from logger.config import LogConfig
 from logger.crc import crc32
 from logger.disk import PAGE, Disk, make_dirs, read_whole, replace_file
 from logger.extent import SPARES
-from logger.forensics import plain
 from logger.history import extent_of, index_name
 from logger.migrate import copy
 from recovery.checkpoint import NAME, PREVIOUS
@@ -166,7 +166,7 @@ def _pieces(disk: Disk, change: Change) -> Iterator[bytes]:
         case PutMade():
             yield change.make()
         case PutCopy():
-            with contextlib.closing(plain(disk, change.source)) as original:
+            with contextlib.closing(open_plain(disk, change.source)) as original:
                 for at in range(0, original.size(), CHUNK):
                     yield original.read(at, CHUNK)
         case PutCut():

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logger import compressed
-from logger.compressed import Compression, compress, compression_of, decode_table, open_compressed
+from logger.compressed import Compression, compress, compression_of, decode_table, open_plain
 from logger.disk import PosixDisk
 from logger.errors import LogDamaged, LogError
 from tests.sim.disk import SimDisk
@@ -38,7 +38,7 @@ def packed(data: bytes, kind: Compression, chunk: int = CHUNK) -> tuple[SimDisk,
 
 
 def whole(disk: SimDisk, path: str) -> bytes:
-    file = open_compressed(disk, path)
+    file = open_plain(disk, path)
     try:
         return file.read(0, file.size())
     finally:
@@ -56,7 +56,7 @@ def test_any_piece_reads_as_from_the_plain_file(
 ) -> None:
     data = text_of(size, seed=chunk)
     disk, path = packed(data, kind, chunk)
-    file = open_compressed(disk, path)
+    file = open_plain(disk, path)
     assert file.size() == size
     for offset, length in pieces:
         assert file.read(offset, length) == data[offset : offset + length]
@@ -80,7 +80,7 @@ def test_the_tools_that_people_have_read_it(kind: Compression, tmp_path: Path) -
     else:
         with zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as reader:
             assert reader.read() == data
-    file = open_compressed(PosixDisk(), path)
+    file = open_plain(PosixDisk(), path)
     assert file.read(len(data) - 5, 99) == data[-5:]
     file.close()
 
@@ -114,7 +114,7 @@ def test_row_51_a_chunk_that_does_not_become_what_was_compressed_is_refused(kind
     entries = [(*theirs[:2], ours[2]) for ours, theirs in zip(right.entries, found.entries, strict=True)]
     mixed = attrs.evolve(found, entries=tuple(entries))
     disk.poke(path, disk.peek(path).replace(found.encode(), mixed.encode()))
-    opened = open_compressed(disk, path)
+    opened = open_plain(disk, path)
     assert opened.read(0, CHUNK) == data[:CHUNK]
     with pytest.raises(LogDamaged, match="do not become what was compressed"):
         opened.read(CHUNK, CHUNK)
@@ -137,7 +137,7 @@ def test_damage_in_one_chunk_leaves_the_others_readable(kind: Compression) -> No
     disk, path = packed(data, kind)
     good = disk.peek(path)
     disk.poke(path, good[:20] + bytes([good[20] ^ 1]) + good[21:])
-    file = open_compressed(disk, path)
+    file = open_plain(disk, path)
     assert file.read(CHUNK, 2500) == data[CHUNK:]
     for _ in range(2):
         with pytest.raises(LogDamaged):
@@ -167,7 +167,7 @@ def test_noise_is_no_table(data: bytes) -> None:
         disk = SimDisk()
         disk.poke(f"/x{kind.suffix}", data)
         with pytest.raises(LogDamaged):
-            open_compressed(disk, f"/x{kind.suffix}")
+            open_plain(disk, f"/x{kind.suffix}")
 
 
 def test_a_whole_table_that_lies_about_its_chunks_is_refused() -> None:
@@ -180,7 +180,7 @@ def test_the_other_kind_of_file_under_the_name_is_refused() -> None:
     disk, path = packed(text_of(100), Compression.GZIP)
     disk.poke("/S0000000.LOG.zst", disk.peek(path))
     with pytest.raises(LogDamaged, match=r"/S0000000\.LOG\.zst"):
-        open_compressed(disk, "/S0000000.LOG.zst")
+        open_plain(disk, "/S0000000.LOG.zst")
 
 
 def test_the_name_says_how_it_is_compressed() -> None:
@@ -191,7 +191,7 @@ def test_the_name_says_how_it_is_compressed() -> None:
 
 def test_the_view_can_only_be_read() -> None:
     disk, path = packed(b"x", Compression.GZIP)
-    file = open_compressed(disk, path)
+    file = open_plain(disk, path)
     for change in (
         lambda: file.write(0, b"y"),
         lambda: file.write_durably(0, b"y"),
@@ -214,13 +214,13 @@ def test_a_file_too_large_for_its_table_is_refused_before_anything_is_written() 
 WITHOUT = """
 import sys
 sys.modules["zstandard"] = None
-from logger.compressed import Compression, compress, open_compressed
+from logger.compressed import Compression, compress, open_plain
 from logger.disk import PosixDisk
 from logger.errors import LogError
 disk, plain, packed = PosixDisk(), sys.argv[1], sys.argv[2]
 compress(disk, plain, plain + ".gz", Compression.GZIP)
-open_compressed(disk, plain + ".gz").close()
-for attempt in (lambda: compress(disk, plain, plain + ".zst", Compression.ZSTD), lambda: open_compressed(disk, packed)):
+open_plain(disk, plain + ".gz").close()
+for attempt in (lambda: compress(disk, plain, plain + ".zst", Compression.ZSTD), lambda: open_plain(disk, packed)):
     try:
         attempt()
     except LogError as exc:
