@@ -5,7 +5,6 @@ from typing import Any
 
 import attrs
 
-from logger.errors import LogError
 from qmgr import verbs
 from qmgr.errors import AlreadyExists, Mistake, ObjectInUse, Reason, UnknownQueue
 from qmgr.objects import AliasDefinition, QmgrDefinition, QueueDefinition, check_flag, check_name, with_attributes
@@ -154,11 +153,9 @@ class Definitions(Units):
         `make` is asked for the record under the lock, and again where that was let go of to make room for it.
         """
         self.check()
-        try:
+        with self.translating():
             with self.lock:
                 self.check()
                 self.log_held()
                 end = self._append_and_apply(self._with_room(make), self.clock.wall_us())
             self.log.force(end)
-        except LogError as exc:
-            raise self.translated(exc) from exc

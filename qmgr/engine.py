@@ -86,12 +86,9 @@ class Engine(Holding):
     def advance_log(self) -> None:
         """Go on in the next extent of the log. Raises ResourceProblem when it has no room for that."""
         self.check()
-        try:
-            with self.lock:
-                while not self.log.advance(self.clock.wall_us(), self.log.space.usual_for_gets):
-                    self._find_room(self.log.buffer.extent_room(), self.log.space.usual_for_gets, spare=True)
-        except LogError as exc:
-            raise self.translated(exc) from exc
+        with self.translating(), self.lock:
+            while not self.log.advance(self.clock.wall_us(), self.log.space.usual_for_gets):
+                self._find_room(self.log.buffer.extent_room(), self.log.space.usual_for_gets, spare=True)
 
     # ---- gets
 
@@ -517,7 +514,7 @@ class Engine(Holding):
             before = queue.next_sequence
         position, order = BEFORE_ALL, queue.definition.delivery_sequence
         removed = end = 0
-        try:
+        with self.translating():
             try:
                 more = True
                 while more:
@@ -544,8 +541,6 @@ class Engine(Holding):
                         more = bool(entries)
             finally:
                 self.log.force(end)  # what has gone has gone for good, whatever came then
-        except LogError as exc:
-            raise self.translated(exc) from exc
         return removed
 
     def _check_get(self, queue: Queue) -> None:
@@ -695,7 +690,8 @@ class Engine(Holding):
             now = self.steady.now_us()
             expired = [entry for entry in entries if 0 < entry.expires <= now]
             if expired:  # as by a get: what nobody sees should not fill the queue
-                self._expire_seen(queue, expired)
+                with self.translating(), self.lock:
+                    self.expire_locked(queue, expired)
             for entry in entries:
                 self.check()
                 body, there = entry.body, entry.status == READY
@@ -709,11 +705,3 @@ class Engine(Holding):
                     self.force(entry.lsn)
                 yield decode(entry.head, body, queue.name, entry.backouts, now)
             position = _position(entries[-1], order)
-
-    def _expire_seen(self, queue: Queue, entries: list[Entry]) -> None:
-        """Remove what a browse has found expired."""
-        try:
-            with self.lock:
-                self.expire_locked(queue, entries)
-        except LogError as exc:
-            raise self.translated(exc) from exc

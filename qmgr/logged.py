@@ -120,12 +120,9 @@ class Logged:
         For records that no application asked for. `make` may be called more than once. Raises ResourceProblem.
         """
         self.check()
-        try:
-            with self.lock:
-                record = self._with_room(make, self.log.space.usual_for_gets)
-                return self._append_and_apply(record, self.clock.wall_us())
-        except LogError as exc:
-            raise self.translated(exc) from exc
+        with self.translating(), self.lock:
+            record = self._with_room(make, self.log.space.usual_for_gets)
+            return self._append_and_apply(record, self.clock.wall_us())
 
     def _with_room(self, make: Callable[[], Record], kept: int = 0) -> Record:
         """The record that `make` gives, after room was made in the log for it and for `kept` bytes more.

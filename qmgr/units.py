@@ -434,7 +434,7 @@ class Units(Logged):
         self.check()
         record = Prepare(unit.number, unit.xid)
         size = self.log.cost(len(unit.xid.encode()))
-        try:
+        with self.translating():
             with self.lock:
                 self.check()
                 if unit.state is ACTIVE and not unit.promise:
@@ -451,8 +451,6 @@ class Units(Logged):
                 end = self._append_and_apply(record, self.clock.wall_us())
                 self._promise(unit, self.promise_of(unit))
             self.log.force(end)
-        except LogError as exc:
-            raise self.translated(exc) from exc
 
     def resolve(self, xid: Xid, *, commit: bool) -> None:
         self.check()
