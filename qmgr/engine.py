@@ -221,7 +221,7 @@ class Engine(Holding):
                             event = threading.Event()
                             waits = True
                             self._stand(queue, event, unit, wanted)
-                            self._check_again()
+                            self.check()  # who stopped it may have woken everyone in line just before
                     if found is not None:
                         if found.force > self.log.safe:
                             self.log.force(found.force)
@@ -313,7 +313,7 @@ class Engine(Holding):
                         queue.waiters.wake_one()
                 elif waiter is not None:
                     queue.waiters.stand(waiter)
-                    self._check_again()
+                    self.check()  # who stopped it may have woken everyone in line just before
         except LogError as exc:
             raise self.translated(exc) from exc
         return queue, held, max(moved, force)
@@ -404,11 +404,6 @@ class Engine(Holding):
                             self._on_failure(exc)
                         raise
                 self.clock.give_way()
-
-    def _check_again(self) -> None:
-        """After joining a line: a queue manager that stopped may have woken everyone in it just before."""
-        if self.refusal is not None:
-            self.check()
 
     def _get_locked(
         self, unit: Uow | None, queue: Queue, limit: int, wanted: Wanted, may_read: bool, *, soon: bool = False
