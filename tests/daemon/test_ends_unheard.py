@@ -54,6 +54,7 @@ def test_an_interrupted_commit_whose_connection_is_lost_then_is_not_said_to_be_b
     for call in (unit.backout, unit.commit, lambda: unit.put("A", b"y")):
         with pytest.raises(UnitOfWorkEnded, match=r"outcome\("):
             call()
+    assert unit.state is not UowState.BACKED_OUT
     assert connection.outcome(unit.id) is UowState.COMMITTED
     assert bodies(served.manager, "A") == [b"x"]
 
@@ -83,6 +84,7 @@ def test_an_interrupted_prepare_whose_connection_is_lost_then_may_be_in_doubt(
     for call in (unit.backout, unit.commit, lambda: unit.put("A", b"y")):
         with pytest.raises(Unavailable, match="in doubt"):
             call()
+    assert unit.state is not UowState.BACKED_OUT
     assert connection.in_doubt() == [XID]
     connection.resolve(XID, False)
 
@@ -226,19 +228,23 @@ def test_an_interrupted_begin_leaves_no_unit_that_nobody_has(
     connection.begin(XID).backout()
 
 
-def test_a_unit_whose_commit_was_interrupted_says_what_became_of_it(
-    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("end", ["commit", "backout"])
+def test_a_unit_whose_end_was_interrupted_says_what_became_of_it(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     """Its state was an error: 2255."""
     unit = connection.begin()
     unit.put("A", b"x")
     Strikes(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        unit.commit()
-    assert unit.state is UowState.COMMITTED
+        getattr(unit, end)()
+    became = UowState.COMMITTED if end == "commit" else UowState.BACKED_OUT
+    assert unit.state is became
+    with pytest.raises(UnitOfWorkEnded, match=f"is {became.value}"):
+        getattr(unit, end)()
     lose(served, connection)
-    with pytest.raises(UnitOfWorkEnded, match="is committed"):
-        unit.backout()
+    with pytest.raises((UnitOfWorkEnded, BackedOut), match=became.value):
+        (unit.backout if end == "commit" else unit.commit)()
 
 
 @pytest.mark.parametrize("lost", [False, True])

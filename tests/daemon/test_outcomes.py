@@ -10,7 +10,6 @@ import pytest
 
 import qmgr.aio
 from logger.log import Log
-from qmgr import sockets
 from qmgr.aio.outside import Outside
 from qmgr.errors import (
     BackedOut,
@@ -19,7 +18,6 @@ from qmgr.errors import (
     Unavailable,
     UnitOfWorkEnded,
 )
-from qmgr.link import Link
 from qmgr.state import REMEMBERED
 from recovery.records import Xid
 from recovery.uows import UowState
@@ -186,37 +184,6 @@ def test_the_same_of_asynchronous_calls(tmp_path: Path, end: str, monkeypatch: p
         check_found(tmp_path, end, *numbers)
 
 
-def interrupt(patched: pytest.MonkeyPatch) -> None:
-    """From now on a KeyboardInterrupt strikes when an answer has come, and nobody has looked at it."""
-    usual = Link.answer
-
-    def struck(link: Link, sock: sockets.Socket) -> bytes:
-        usual(link, sock)
-        raise KeyboardInterrupt
-
-    patched.setattr(Link, "answer", struck)
-
-
-@pytest.mark.parametrize("end", ["commit", "prepare"])
-def test_an_end_that_was_interrupted_is_not_said_to_be_undone_when_the_connection_is_lost(
-    tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with daemon(tmp_path) as one, one.connect() as client:
-        unit = client.begin(XID)
-        unit.put("A", b"once")
-        with monkeypatch.context() as patched:
-            interrupt(patched)
-            with pytest.raises(KeyboardInterrupt):
-                getattr(unit, end)()
-        one.kill()
-        for call in (unit.backout, unit.commit, lambda: unit.put("A", b"")):
-            with pytest.raises((UnitOfWorkEnded, Unavailable), match=NOT_KNOWN[end]):
-                call()
-        assert unit.state is not UowState.BACKED_OUT
-        one.start()
-        assert client.outcome(unit.id) is (UowState.COMMITTED if end == "commit" else UowState.PREPARED)
-
-
 def test_a_cancelled_prepare_is_not_said_to_be_undone_when_the_connection_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,21 +211,6 @@ def test_a_cancelled_prepare_is_not_said_to_be_undone_when_the_connection_is_los
 
     with daemon(tmp_path) as one:
         asyncio.run(main())
-
-
-@pytest.mark.parametrize("end", ["commit", "backout"])
-def test_the_state_after_an_end_that_was_interrupted_is_what_became_of_it(
-    connection: qmgr.Connection, end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unit = connection.begin()
-    unit.put("A", b"once")
-    with monkeypatch.context() as patched:
-        interrupt(patched)
-        with pytest.raises(KeyboardInterrupt):
-            getattr(unit, end)()
-    assert unit.state is (UowState.COMMITTED if end == "commit" else UowState.BACKED_OUT)
-    with pytest.raises(UnitOfWorkEnded, match=f"is {unit.state.value}"):
-        getattr(unit, end)()
 
 
 def test_a_backout_that_is_refused_since_the_queue_manager_has_ended_is_one(
