@@ -184,7 +184,7 @@ class Units(Logged):
         promise = log.cost(outcome) + (log.cost(held) if held else 0)
         if unit.xid is not None:
             size = unit.put_bytes + put_bytes
-            promise += log.cost(records.roll_forward_cost(size, unit.persistent + messages, 0))
+            promise += log.cost(records.roll_forward_cost(size, unit.persistent + messages))
             if unit.state is ACTIVE:
                 promise += log.cost(records.LARGEST_XID)
         return promise

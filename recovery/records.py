@@ -383,9 +383,9 @@ def _encode_sequences(queue: int, sequences: Sequence[int]) -> bytes:
     return struct.pack(f"<I{len(sequences)}Q", queue, *sequences)
 
 
-def roll_forward_cost(puts_bytes: int, puts: int, gets: int) -> int:
-    """The most bytes that the body of a ROLL_FORWARD record takes."""
-    return LENGTH16.size + LARGEST_XID + puts_bytes + puts * PUT_COST + gets * GET_COST
+def roll_forward_cost(puts_bytes: int, calls: int) -> int:
+    """The most bytes that the body of a ROLL_FORWARD record takes with so many puts and gets."""
+    return LENGTH16.size + LARGEST_XID + puts_bytes + calls * max(PUT_COST, GET_COST)
 
 
 def put_many_cost(messages_bytes: int, count: int) -> int:
