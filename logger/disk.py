@@ -736,6 +736,12 @@ def read_whole(disk: Disk, path: str) -> bytes:
         file.close()
 
 
+def size_of(disk: Disk, path: str) -> int:
+    """The bytes of a file."""
+    with contextlib.closing(disk.open_read(path)) as file:
+        return file.size()
+
+
 def write_whole(disk: Disk, path: str, data: Buffer) -> None:
     """Write `data` as a new file at `path` and sync it; the name is durable when the caller syncs the directory."""
     if disk.exists(path):

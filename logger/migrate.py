@@ -17,7 +17,7 @@ from logger.at_rest import active_path, control_path, is_of_another, read_only, 
 from logger.claims import USED, claim, mark_name
 from logger.config import LogType
 from logger.control import ControlFile, ControlState
-from logger.disk import Disk, drop_dir, make_and_keep_dirs, make_dirs, read_whole, write_whole
+from logger.disk import Disk, drop_dir, make_and_keep_dirs, make_dirs, read_whole, size_of, write_whole
 from logger.errors import LogClosed, LogDamaged
 from logger.extent import NUMBERS, ExtentHeader, decode_header, file_name, linear_number
 from logger.history import belongs, extent_of, read_header
@@ -186,7 +186,7 @@ def past(disk: Disk, directory: str) -> tuple[int, int]:
     needed = {file_name(number) for number in active_extents(state).values()}
     ready = {file_name(number) for number, sequence in state.extents if not sequence}
     found = [name for name in disk.list(active) if extent_of(name) is not None and name not in needed | ready]
-    return len(found), sum(_size(disk, f"{active}/{name}") for name in found)
+    return len(found), sum(size_of(disk, f"{active}/{name}") for name in found)
 
 
 def forget_past(disk: Disk, directory: str) -> None:
@@ -200,14 +200,6 @@ def forget_past(disk: Disk, directory: str) -> None:
 
 def _is_of_a_log(name: str) -> bool:
     return belongs(name) or REUSABLE.fullmatch(name) is not None
-
-
-def _size(disk: Disk, path: str) -> int:
-    file = disk.open_read(path)
-    try:
-        return file.size()
-    finally:
-        file.close()
 
 
 # To another directory

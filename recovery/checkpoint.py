@@ -26,7 +26,7 @@ import attrs
 from logger import lsn
 from logger.clock import Clock
 from logger.crc import crc32
-from logger.disk import NO_MEANS, NO_SPACE, Disk, read_whole, write_whole
+from logger.disk import NO_MEANS, NO_SPACE, Disk, read_whole, size_of, write_whole
 from logger.errors import LogClosed
 from logger.log import Log
 from recovery.errors import CheckpointDamaged
@@ -150,13 +150,8 @@ def keep_reserve(disk: Disk, directory: str, size: int) -> None:
     """Have room for two more checkpoint files of `size` bytes, if there are means for it. Its name needs no sync."""
     path, wanted = f"{directory}/{RESERVE}", max(2 * size, LEAST_RESERVE)
     try:
-        if disk.exists(path):
-            file = disk.open_read(path)
-            try:
-                if file.size() >= wanted:
-                    return
-            finally:
-                file.close()
+        if disk.exists(path) and size_of(disk, path) >= wanted:
+            return
         write_whole(disk, path, bytes(wanted))
     except OSError as exc:
         if exc.errno not in NO_MEANS:

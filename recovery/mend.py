@@ -18,7 +18,7 @@ from logger.at_rest import active_path, control_path
 from logger.compressed import open_plain
 from logger.config import LogConfig
 from logger.crc import crc32
-from logger.disk import PAGE, Disk, make_dirs, read_whole, replace_file
+from logger.disk import PAGE, Disk, make_dirs, read_whole, replace_file, size_of
 from logger.extent import SPARES
 from logger.history import extent_of, index_name
 from logger.migrate import copy
@@ -220,11 +220,7 @@ def _rests_on(disk: Disk, data_dir: str, log: LogConfig, changed: set[str]) -> d
 
 def _size(disk: Disk, path: str) -> int:
     with contextlib.suppress(OSError):  # a file that this user may not read is no reason not to mend another one
-        file = disk.open_read(path)
-        try:
-            return file.size()
-        finally:
-            file.close()
+        return size_of(disk, path)
     return UNREAD
 
 
