@@ -19,7 +19,6 @@ from logger.progress import Progress, no_progress
 from logger.reader import LogReader, Record
 from qmgr.message import standing
 from qmgr.objects import decode_definition
-from qmgr.openfiles import segment_path
 from qmgr.queue import Queue
 from qmgr.segments import Segment, SegmentWriter, cells_of
 from qmgr.snapshot import StateSnapshot
@@ -98,8 +97,7 @@ class Rebuild(Store):
                     if not numbers:
                         raise used_up()
                     made.append(Segment(numbers[0]))
-                    directory = self.queue_directory(queue.name)
-                    writer = SegmentWriter(self.disk, directory, self.log_id, queue.id, made[-1], self.fence)
+                    writer = self.writer(queue, made[-1])
                 self._copy(part, writer)
             if writer is not None:
                 _finish(writer)
@@ -171,11 +169,10 @@ class Rebuild(Store):
     def give_up(self) -> None:
         """Delete what was written."""
         for queue in self.by_id.values():
-            directory = self.queue_directory(queue.name)
             for number in self._taken:
                 with contextlib.suppress(OSError):
                     self.fence()
-                    path = segment_path(directory, number)
+                    path = self.path_of(queue.name, number)
                     if self.disk.exists(path):
                         self.disk.unlink(path)
 

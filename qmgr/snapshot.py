@@ -21,7 +21,6 @@ from qmgr import segments
 from qmgr.batch import Batch, Items, still_there
 from qmgr.entry import GONE, Entry
 from qmgr.message import standing
-from qmgr.openfiles import segment_path
 from qmgr.packed import Packed
 from qmgr.queue import Queue
 from qmgr.segments import Block, Cell, Segment, SegmentWriter
@@ -345,13 +344,8 @@ class StateSnapshot:
             raise used_up()
         return Segment(number, volatile=kind == NON_PERSISTENT)
 
-    def _writer(self, queue: Queue, segment: Segment) -> SegmentWriter:
-        state = self._state
-        directory = state.queue_directory(queue.name)
-        return SegmentWriter(state.disk, directory, state.log_id, queue.id, segment, state.fence)
-
     def _append(self, snapshot: _QueueSnapshot, target: Segment, new: Iterable[_Few | _Together]) -> None:
-        writer = self._writer(snapshot.queue, target)
+        writer = self._state.writer(snapshot.queue, target)
         placed: Items = []
         sizes = array("I")
         work = 0
@@ -381,7 +375,7 @@ class StateSnapshot:
         if number is None:
             return
         target = Segment(number, volatile=group[0].volatile)
-        writer = self._writer(snapshot.queue, target)
+        writer = self._state.writer(snapshot.queue, target)
         try:
             places = [self._copy(snapshot.queue, source, writer) for source in group]
             writer.finish()
@@ -536,13 +530,13 @@ class StateSnapshot:
                 else:
                     with contextlib.suppress(OSError):  # nothing knows of it, and the disk may be full
                         state.fence()
-                        state.disk.unlink(segment_path(state.queue_directory(queue.name), number))
+                        state.disk.unlink(state.path_of(queue.name, number))
 
     def clean_up(self) -> None:
         state = self._state
         state.doomed_bytes = self._freed
         for name, number in state.doom(self._retired):
-            path = segment_path(state.queue_directory(name), number)
+            path = state.path_of(name, number)
             try:
                 if state.disk.exists(path):
                     state.disk.unlink(path)

@@ -12,7 +12,7 @@ from qmgr.objects import QueueDefinition, mangle
 from qmgr.opened import LastOpened
 from qmgr.openfiles import OpenFiles, segment_path
 from qmgr.queue import Queue
-from qmgr.segments import SegmentReader, no_fence, segments_below, surplus
+from qmgr.segments import Segment, SegmentReader, SegmentWriter, no_fence, segments_below, surplus
 from qmgr.state import State
 
 LAST_SEGMENT = (1 << 32) - 1  # numbers are never used again, and have 32 bits in files and log
@@ -82,6 +82,15 @@ class Store(State):
 
     def queue_directory(self, name: str) -> str:
         return f"{self.directory}/{mangle(name)}"
+
+    def path_of(self, name: str, segment: int) -> str:
+        """Where a segment of the queue of that name lies."""
+        return segment_path(self.queue_directory(name), segment)
+
+    def writer(self, queue: Queue, segment: Segment) -> SegmentWriter:
+        """To append to the segment, which may be a new one. Raises OSError."""
+        directory = self.queue_directory(queue.name)
+        return SegmentWriter(self.disk, directory, self.log_id, queue.id, segment, self.fence)
 
     def keep_names(self) -> None:
         """Sync the directory of the queues, once: an earlier process may have been killed before it did. OSError."""
