@@ -130,6 +130,44 @@ class LogFiles:
         history.refuse_unreadable(first - 1)
         return first * self.extent_bytes
 
+    def stretch(self, us: int, end: int, disk: Disk | None = None) -> tuple[int, int]:
+        """From where to where nothing is missing, of the newest extents with a record of this moment or an earlier one.
+
+        Of the oldest ones where there is none. `end`: that of the log. Raises LogDamaged, OSError.
+        """
+        disk = disk or PosixDisk()
+        log = self.now(disk)
+        history = log.history(disk)
+        sequences = log.sequences(history)
+        first = history.reaches_back_to(sequences[-1])
+        while sequences[0] < first and not log._has_until(us, first * log.extent_bytes, end, disk):
+            last = max(one for one in sequences if one < first)
+            first, end = history.reaches_back_to(last), log._whole_to(last, disk)
+        history.refuse_unreadable(first - 1)
+        return first * log.extent_bytes, end
+
+    def _whole_to(self, sequence: int, disk: Disk) -> int:
+        """Where this extent ends, if the next one is missing; or where a record begins that goes on in that."""
+        size = self.extent_bytes
+        with contextlib.closing(self.extents(disk)) as extents:
+            for begun in range(sequence, 0, -1):
+                at = last_record(extents, begun * size) if extents.has(begun) else 0
+                if at is None:
+                    continue  # all of it is in the middle of a long record
+                try:
+                    for _ in _batches(extents, at or (begun + 1) * size, (begun + 1) * size):
+                        pass
+                except LogDamaged:
+                    return at
+                break
+        return (sequence + 1) * size
+
+    def _has_until(self, us: int, start: int, end: int, disk: Disk) -> bool:
+        """Is a record that begins in [start, end) of this moment or an earlier one?"""
+        chosen = wanted(Filters(high_time=us + 1), {})
+        with contextlib.closing(self.extents(disk)) as extents:
+            return any((batch.headers["time"] <= us).any() for batch in _batches(extents, start, end, chosen))
+
     def sequences(self, history: History) -> list[int]:
         """Of all extents that are there by now, rising. Raises LogError where there is none."""
         sequences = list(history.places())

@@ -178,11 +178,14 @@ def microseconds(moment: datetime.datetime) -> int:
     return (moment - EPOCH) // MICROSECOND
 
 
-def lsn_of(place: Place, log: LogFiles, disk: Disk | None = None, last: int | None = None) -> int:
+def lsn_of(
+    place: Place, log: LogFiles, disk: Disk | None = None, last: int | None = None, *, ends: bool = False
+) -> int:
     """Where that is in the log by now.
 
-    `last`: where the log ends, and behind which there is nothing to begin with. Raises NotInLog for an LSN before all
-    that there is, Mistake for one behind `last`, LogDamaged, OSError.
+    `last`: where the log ends, and behind which there is nothing to begin with. `ends`: reading ends there, so what
+    begins there may be missing. Raises NotInLog for an LSN before all that there is, Mistake for one behind `last`,
+    LogDamaged, OSError.
     """
     if place == LATEST:
         return log.end(disk=disk) if last is None else last
@@ -205,6 +208,8 @@ def lsn_of(place: Place, log: LogFiles, disk: Disk | None = None, last: int | No
             f"the log in {log.directories[0]} ends at {lsn.text(last)}, before {lsn.text(place)}: begin there or "
             f"before, or with {LATEST!r}"
         )
+    if ends:
+        sequence = max(0, place - 1) // log.extent_bytes
     if sequence > oldest and sequence not in places:
         history.refuse_gap(sequence)
     return max(place, oldest * log.extent_bytes)

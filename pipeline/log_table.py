@@ -72,7 +72,7 @@ class LogTable(DataSourceReader):
         if self.asked.loaded is not None:
             last = min(last, self.asked.loaded)
         start = min(last, lsn_of(self.asked.start, log, disk, last))  # a moment may be behind what there was by then
-        end = last if self.asked.end == LATEST else min(last, lsn_of(self.asked.end, log, disk))
+        end = last if self.asked.end == LATEST else min(last, lsn_of(self.asked.end, log, disk, ends=True))
         if self.asked.end != LATEST and end < start:
             raise Mistake(f"reading is to begin at {lsn.text(start)} and to end before that, at {lsn.text(end)}")
         names = needs_names(self.target, self.filters)

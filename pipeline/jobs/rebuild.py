@@ -12,6 +12,7 @@ message, and its puts are shown as not committed. Non-persistent messages are in
 """
 
 import argparse
+import datetime
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -107,8 +108,10 @@ def refuse_folder(args: argparse.Namespace) -> None:
 
 
 def edges(log: LogFiles, at: common.Place | None) -> tuple[int, int]:
-    """From where on nothing of the log is missing up to its end, or up to `at` if that is an LSN; and that end."""
+    """From where to where nothing of the log is missing that may be wanted: up to its end, or to a gap behind `at`."""
     end = log.end()
+    if isinstance(at, datetime.datetime):
+        return log.stretch(common.micros(at), end)
     return log.unbroken(at if isinstance(at, int) and at < end else end), end
 
 

@@ -29,13 +29,13 @@ import qmgr
 from logger.errors import LogDamaged, LogError, NotInLog
 from logger.extent import DATA
 from pipeline.extents import Filters
-from pipeline.log_options import asked, microseconds, target_of
+from pipeline.log_options import asked, lsn_of, microseconds, target_of
 from pipeline.log_source import LogSource
 from pipeline.log_table import LogTable, narrowed
 from pipeline.schema import ARROW, COLUMNS, DDL, arrow_of
 from qmgr.errors import Mistake
 from tests.pipeline import logs
-from tests.pipeline.logs import BEGAN, EXTENT, HOURS, CountingDisk, options, parts, read, table
+from tests.pipeline.logs import BEGAN, EXTENT, HOURS, NEVER, CountingDisk, options, parts, read, table
 from tests.qmgr.world import NAME
 from tests.sim.clock import SimClock
 
@@ -230,6 +230,20 @@ def test_a_missing_extent_is_named_and_never_jumped(path: Path, tmp_path: Path) 
     missing.unlink()
     with pytest.raises(LogDamaged, match=rf"{missing.name.removesuffix('.gz')} is missing.*restore it from a backup"):
         read(table(asked({"path": str(log)})))
+
+
+def test_a_place_where_reading_ends_need_not_be_there(path: Path, tmp_path: Path, rows: list[logs.Row]) -> None:
+    directory = logs.copy(path, tmp_path / "log")
+    logs.files(directory)[2].unlink()
+    log = asked({"path": str(directory)}).log()
+    assert lsn_of(3 * EXTENT, log, ends=True) == 3 * EXTENT
+    for at, ends in ((3 * EXTENT, False), (3 * EXTENT + 8, True), (4 * EXTENT, True)):
+        with pytest.raises(LogDamaged, match=r"S0000002\.LOG is missing"):
+            lsn_of(at, log, ends=ends)
+    crossing = max(row["lsn"] for row in rows if row["lsn"] < 3 * EXTENT)
+    end = rows[-1]["end_lsn"]
+    assert log.stretch(0, end) == (EXTENT, crossing), "up to where records are whole"
+    assert log.stretch(microseconds(NEVER), end) == (4 * EXTENT, end)
 
 
 def test_a_machine_that_sees_nothing_of_the_log_says_so(path: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ to real files, from which the job reads.
 """
 
 import argparse
+import datetime
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,6 +169,40 @@ def test_what_lies_before_a_gap_in_the_log_is_nobodys_concern(spark: "SparkSessi
     agree(messages(spark, tmp_path / "out"), life.model)
     with pytest.raises(NotRecoverable, match=r"begins at <0:0:12:0>, .*; bring S0000001\.LOG"):
         rebuild.check(told(data, tmp_path / "out", "--at", str(2 * size + 8)))
+
+
+def test_a_moment_before_a_gap_in_the_log_is_found_as_recover_to_finds_it(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    life = Marked(LINEAR)
+    life.create()
+    life.start()
+    life.define("A")
+    for _ in range(3):
+        life.put("A")
+    then, model = life.clock.wall, life.model.copy()
+    life.clock.advance(60)
+    for _ in range(90):
+        life.put("A", size=12000)
+        life.get("A")
+    life.end()
+    data = written(life.disk, tmp_path)
+    log = extents.find(str(data), NAME)
+    size, end = log.extent_bytes, log.end()
+    assert end > 3 * size
+    assert log.stretch(then, end) == (size, end), "nothing is missing"
+    Path(log.directories[0], "S0000001.LOG").unlink()
+    assert log.stretch(then, end) == (size, 2 * size)
+    assert log.stretch(0, end) == (size, 2 * size), "the oldest ones, where nothing is so old"
+    assert log.stretch(life.clock.wall, end) == (3 * size, end)
+    at = datetime.datetime.fromtimestamp(then / 1e6, datetime.UTC).isoformat()
+    args = told(data, tmp_path / "out", "--at", at, "--into", str(tmp_path / "into"))
+    rebuild.check(args)
+    assert rebuild.run(args, spark) == 0
+    agree(messages(spark, tmp_path / "out"), model)
+    border = told(data, tmp_path / "border", "--at", str(2 * size))
+    rebuild.check(border)
+    assert rebuild.run(border, spark) == 0
 
 
 # Without Spark
