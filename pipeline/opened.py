@@ -26,7 +26,9 @@ PAUSE = 0.004  # seconds before the second look; doubled before each further one
 OPEN = 3  # files at a time
 INDEXES = 32  # that this process keeps
 
-_indexes: dict[tuple[bytes, str, int], ExtentIndex] = {}  # by path: two copies of a log may have two pasts
+# By path, and by what the file begins with, which has its checksum: two copies of a log may have two pasts, and so may
+# one log, which was put back from an older copy.
+_indexes: dict[tuple[bytes, str, int, bytes], ExtentIndex] = {}
 
 
 @attrs.define
@@ -56,7 +58,10 @@ class Extents:
     def index(self, sequence: int) -> ExtentIndex | None:
         """What is in the extent, if that is told beside it."""
         place = self.place(sequence)
-        key = self.history.log_id, place.path, place.taken
+        begins = extent_index.begins(self.disk, place)
+        if begins is None:
+            return None
+        key = self.history.log_id, place.path, place.taken, begins
         found = _indexes.pop(key, None)
         if found is None:
             found = extent_index.load(self.disk, place, self.history.log_id)

@@ -352,12 +352,25 @@ def load(disk: Disk, place: Place, log_id: bytes) -> ExtentIndex | None:
 
 def is_kept(disk: Disk, place: Place) -> bool:
     """Is there an index of this format beside the extent? Of another extent it may be. Raises OSError."""
+    begun = _begins(disk, place)
+    return begun is not None and begun[: len(MAGIC)] == MAGIC
+
+
+def begins(disk: Disk, place: Place) -> bytes | None:
+    """What the index beside the extent begins with: another one has another checksum there. None: it has none."""
+    try:
+        return _begins(disk, place)
+    except OSError:
+        return None
+
+
+def _begins(disk: Disk, place: Place) -> bytes | None:
     try:
         file = disk.open_read(path_of(place))
     except FileNotFoundError:
-        return False
+        return None
     try:
-        return file.read(0, len(MAGIC)) == MAGIC
+        return file.read(0, HEADER.size)
     finally:
         file.close()
 

@@ -1,5 +1,6 @@
 """Extents: finding a log, its beginning and its durable end, dividing it; what is damaged or missing is named."""
 
+import contextlib
 import copy
 import errno
 import gzip
@@ -855,6 +856,27 @@ def test_what_an_archive_has_of_a_past_that_was_undone_is_neither_read_nor_taken
         assert log.extent_bytes * 4 > rows[-1]["end_lsn"] == log.end(disk=world.disk) > 0
         tags = {(row["object"], row["body"].partition(b" ")[0]) for row in rows if row["kind"] == "PUT"}
         assert tags == {("B", b"common"), ("A", b"new")}
+
+
+def test_an_index_of_a_past_that_was_undone_is_not_remembered(tmp_path: Path) -> None:
+    """An extent that was not full when it was copied has the same header in both pasts."""
+
+    def put_small_first(qm: qmgr.QueueManager) -> None:
+        qm.put_many("A", [bytes(900)] * 40)
+        put_large(qm)
+
+    told = []
+    for disk in two_pasts(put_small_first, put_large):  # at the same path, one after the other, in one process
+        (tmp_path / "active").mkdir(exist_ok=True)
+        for path in disk.files(ACTIVE):
+            (tmp_path / "active" / path.rpartition("/")[2]).write_bytes(disk.peek(path))
+        log = extents.find(str(tmp_path))
+        with contextlib.closing(log.extents(PosixDisk())) as found:
+            index = found.index(1)
+            assert index is not None
+            assert index == extent_index.load(PosixDisk(), found.place(1), log.log_id)
+        told.append(index)
+    assert told[0] != told[1] and told[0].taken == told[1].taken, "only what is in it tells them apart"
 
 
 def test_a_missing_extent_of_a_folder_is_to_be_put_into_directories_that_are_there() -> None:
