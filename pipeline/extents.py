@@ -219,6 +219,23 @@ class LogFiles:
             lsn=begins,
         )
 
+    def refuse_undone(self, history: History, disk: Disk) -> None:
+        """Raise LogDamaged where the archive goes on behind the newest extent: what it has there is of another past.
+
+        `history` has looked; the control file is read behind that, as a queue manager that runs goes on.
+        """
+        newest = self._newest(disk)
+        for sequence, place in history.known.items():
+            if 0 < newest < sequence and place.path.rpartition("/")[0] != self.directories[0]:
+                raise LogDamaged(
+                    f"{place.path} has the log from {lsn.text(sequence * self.extent_bytes)} on, and the control file "
+                    f"says that it ends in {history.name(newest)}: the queue manager was put back from an older copy "
+                    f"and its archive was not; start it once, which tells what the archive has of the past that is "
+                    f"undone, or put the archive of then back",
+                    path=place.path,
+                    lsn=sequence * self.extent_bytes,
+                )
+
     def _lacks(self, extents: Extents, newest: int, since: int) -> bool:
         """Is this extent not there, which lies behind the LSN `since`, where a record ends?"""
         return newest > (since - 8) // self.extent_bytes and not extents.has(newest)
@@ -336,7 +353,9 @@ def _end(log: LogFiles, extents: Extents, since: int | None, durable: int) -> in
     """Where the last whole record ends. Raises LogDamaged where that is before the LSN `durable`."""
     size = log.extent_bytes
     sequences = log.sequences(extents.history) if since is None else []
-    if sequences and not log.control:  # a folder may lack the newest extents, but has none that was cut
+    if sequences and log.control:
+        log.refuse_undone(extents.history, extents.disk)
+    elif sequences:  # a folder may lack the newest extents, but has none that was cut
         extents.history.refuse_unreadable(sequences[-1] + 1)
     at = since if since is not None else sequences[-1] * size
     resync = since is None

@@ -858,6 +858,19 @@ def test_what_an_archive_has_of_a_past_that_was_undone_is_neither_read_nor_taken
         assert tags == {("B", b"common"), ("A", b"new")}
 
 
+def test_an_archive_that_goes_on_behind_a_log_that_was_put_back_is_no_part_of_it() -> None:
+    """Before the start that says which of its extents are of the past that is undone."""
+    world = World(log_type="linear", log_secondary_files=2)
+    disk = put_back(world)
+    log = extents.find(DATA, NAME, disk)
+    beyond = file_name(linear_number(log._newest(disk) + 1))
+    with pytest.raises(LogDamaged, match=rf"archive/{beyond} has the log from .*put back from an older copy.*start it"):
+        log.end(disk=disk)
+    world.disk = disk
+    world.start()
+    assert log.end(disk=disk) > 0
+
+
 def test_an_index_of_a_past_that_was_undone_is_not_remembered(tmp_path: Path) -> None:
     """An extent that was not full when it was copied has the same header in both pasts."""
 
