@@ -10,8 +10,8 @@ INTRODUCTION = """\
 Each command is installed under its own name and as a subcommand of `qm`: `crtmqm QM1` is `qm crtmqm QM1`. Those that
 IBM MQ does not have are subcommands only: `qm status`, `qm logstat`, `qm space`. Options are those of IBM MQ. Output
 goes to stdout; errors go to stderr, one line each, as `AMQnnnnE: sentence`. Besides the exit codes below, 130 says that
-the command was interrupted and 141 that nobody reads its output any more. `python -m docs.commands` makes this page
-from `--help`.
+the command was interrupted and 141 that nobody reads its output any more. `-?` is `--help`, and so is `-h` where that
+is no option of the command. `python -m docs.commands` makes this page from `--help`.
 """
 
 

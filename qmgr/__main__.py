@@ -2,7 +2,7 @@
 
 import sys
 
-from qmgr.cli.main import qm
+from qmgr.cli.programs import qm
 
 if __name__ == "__main__":
     sys.exit(qm())

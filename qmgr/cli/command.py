@@ -152,6 +152,9 @@ class Command:
             "--data-path", metavar="DIR", type=absolute, help="where the queue managers are; else QMGR_DATA_PATH"
         )
         parser.add_argument("--help", action="help", help="show this help and exit")
+        for word in ("-?", "-h"):  # IBM MQ's commands answer it with their usage
+            if word not in parser._option_string_actions:
+                parser.add_argument(word, action="help", help=argparse.SUPPRESS)
         return parser
 
     def main(self, argv: Sequence[str] | None = None) -> int:

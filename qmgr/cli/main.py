@@ -87,7 +87,7 @@ def version() -> str:
 def _say(words: Sequence[str]) -> int:
     if words in (["--version"], ["-V"]):
         print(f"qmgr {version()}{', compiled' if is_compiled() else ''}")
-    elif not words or words[0] in ("--help", "-h", "help"):
+    elif not words or words[0] in ("--help", "-h", "-?", "help"):
         print(help_text(), end="")
     elif words[0] in ELSEWHERE:
         raise Failure(36, "AMQ7075E", f"IBM MQ's {words[0]} is not provided here; use {ELSEWHERE[words[0]]}.")

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -120,7 +121,18 @@ def test_usage_names_every_option(command: Command):
             assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", usage), option
 
 
+@pytest.mark.parametrize("command", commands().values(), ids=lambda c: c.name)
+def test_people_of_ibm_mq_ask_for_help_in_other_words(command: Command, capsys: pytest.CaptureFixture[str]):
+    wanted = command.parser().format_help()
+    for word in ("-?", "-h"):
+        if command.name in ("crtmqm", "dspmqtrn") and word == "-h":
+            continue  # an option of its own
+        assert command.main([word]) == 0
+        assert capsys.readouterr() == (wanted, "")
+
+
 def test_help_of_a_command_ends_well(run: Run):
+    assert run("-?").stdout == run("--help").stdout
     assert run("dspmq --help").returncode == 0
     assert "dspmqtrn" in run("--help").stdout
     assert run("").returncode == 36
@@ -141,10 +153,34 @@ def test_commands_md_is_current():
 def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
     scripts = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for name, command in commands().items():
-        assert (f'{name} = "qmgr.cli.{name.replace("-", "_")}:main"' in scripts) == command.own_name
-    assert 'qm = "qmgr.cli.main:qm"' in scripts
+        assert (f'{name} = "qmgr.cli.programs:{name}"' in scripts) == command.own_name
+    assert 'qm = "qmgr.cli.programs:qm"' in scripts
     done = subprocess.run([sys.executable, "-m", "qmgr", "--help"], capture_output=True, text=True, check=True)
     assert done.stdout == help_text()
+
+
+INTERRUPTED_AT = """
+import importlib, os, signal, sys
+
+class Interrupts:
+    def find_spec(name, *_):
+        if name == {at!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts)
+sys.argv = {words!r}
+sys.exit(getattr(importlib.import_module({module!r}), {attribute!r})())
+"""
+
+
+@pytest.mark.parametrize("words", [["qm", "dspmq"], ["dspmq"]], ids=" ".join)
+@pytest.mark.parametrize("at", ["argparse", "attrs", "qmgr.cli.access"])
+def test_an_interrupt_while_a_program_is_loaded_ends_it_quietly(words: list[str], at: str):
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    module, _, attribute = scripts[words[0]].partition(":")
+    code = INTERRUPTED_AT.format(at=at, words=words, module=module, attribute=attribute)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 # Bad words
