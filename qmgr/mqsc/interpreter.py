@@ -122,9 +122,8 @@ class Interpreter:
             missing = isinstance(exc, UnknownQueue) or exc.number == answers.NOT_FOUND
             if not missing or not statement.options.get("IGNSTATE"):
                 raise
-        if authority.is_there(self._manager, statement.name):
-            raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is of another type.")
-        if statement.options.get("AUTHREC", True):
+        again = authority.is_there(self._manager, statement.name)  # somebody else has defined one meanwhile
+        if statement.options.get("AUTHREC", True) and not again:
             for grant in self._manager.attributes.authorities:
                 if grant.profile == statement.name:
                     with contextlib.suppress(Mistake):  # somebody else was faster

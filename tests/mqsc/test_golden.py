@@ -115,5 +115,24 @@ def test_replace_of_what_somebody_deletes_at_that_moment(kind: str, monkeypatch:
     assert "DESCR(x)" in world.qm.mqsc("display queue(A) descr").text
 
 
+@pytest.mark.parametrize("ignore", ["", "ignstate(yes)"])
+def test_a_queue_that_somebody_defines_anew_is_deleted_all_the_same(
+    ignore: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    delete = qmgr.QueueManager.delete_queue
+
+    def early(manager: qmgr.QueueManager, name: str, **how: bool) -> None:
+        delete(manager, name, **how)
+        manager.define_queue(name)
+        if ignore:  # it was gone when it was to be deleted
+            raise qmgr.UnknownQueue("it is gone", name=name)
+
+    world.qm.mqsc("define qlocal(A)\nset authrec profile(A) objtype(queue) principal('mia') authadd(put)")
+    monkeypatch.setattr(qmgr.QueueManager, "delete_queue", early)
+    assert world.qm.mqsc(f"delete qlocal(A) {ignore}").text == "AMQ8007I: Queue deleted.\n"
+    assert "AUTHLIST(PUT)" in world.qm.mqsc("display authrec profile(A) authlist").text  # they are on the new one
+
+
 def test_every_scene_is_shown() -> None:
     assert {path.stem for path in GOLDEN} >= set(SCENES)
