@@ -298,6 +298,12 @@ def compared(name: str, word: str) -> Value | None:
     return row.value if row is not None and isinstance(row.value, WholeOr | Tenths | Flag | OneOf) else None
 
 
+def is_text(name: str, word: str) -> bool:
+    """Are the values of an attribute of such an object any text, or names?"""
+    row = next((table[word] for table in TABLES.get(name, ()) if word in table), None)
+    return row is not None and isinstance(row.value, Text | Name)
+
+
 class Naming(enum.Enum):
     """What stands in the parentheses behind the object."""
 

@@ -168,7 +168,8 @@ class _Statement:
                 kind.read(value.value)
             except ValueError as exc:
                 raise SyntaxFault(value.end, f"{name} is {exc}, not {value.value}") from None
-        return Condition(name, operator.value, value.value)
+        text = grammar.is_text(self.row.object, name)
+        return Condition(name, operator.value, value.value, text)
 
     def checked(self, end: int) -> Statement:
         """The whole of it. Raises SyntaxFault for what does not go together, or is missing."""

@@ -190,3 +190,8 @@ class Words:
 def order(text: str) -> tuple[int, int, str]:
     """What a shown value is sorted and compared by: numbers as numbers, before all text."""
     return (0, int(text), "") if text.isascii() and text.isdigit() and len(text) < 20 else (1, 0, text.strip())
+
+
+def text_order(text: str) -> tuple[int, int, str]:
+    """The same of what is text, whatever it says."""
+    return (1, 0, text.strip())

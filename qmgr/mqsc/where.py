@@ -2,29 +2,32 @@
 
 Values are compared as they are shown: numbers as numbers, else as text. LK and NL take a value with * at its end.
 A number and what is none, such as NOLIMIT or what is not known and therefore blank, differ, and neither is more.
+Of an attribute whose values are any text, digits are text too: a description of 007 is not one of 7.
 """
 
 from collections.abc import Callable, Mapping
 
 import attrs
 
-from qmgr.mqsc.values import order
+from qmgr.mqsc.values import order, text_order
 
-COMPARE: Mapping[str, Callable[[str, str], bool]] = {
-    "LT": lambda shown, value: alike(shown, value) and order(shown) < order(value),
-    "GT": lambda shown, value: alike(shown, value) and order(shown) > order(value),
-    "EQ": lambda shown, value: order(shown) == order(value),
-    "NE": lambda shown, value: order(shown) != order(value),
-    "LE": lambda shown, value: alike(shown, value) and order(shown) <= order(value),
-    "GE": lambda shown, value: alike(shown, value) and order(shown) >= order(value),
-    "LK": lambda shown, value: fits(shown, value),
-    "NL": lambda shown, value: not fits(shown, value),
+Key = Callable[[str], tuple[int, int, str]]
+
+COMPARE: Mapping[str, Callable[[str, str, Key], bool]] = {
+    "LT": lambda shown, value, key: alike(shown, value, key) and key(shown) < key(value),
+    "GT": lambda shown, value, key: alike(shown, value, key) and key(shown) > key(value),
+    "EQ": lambda shown, value, key: key(shown) == key(value),
+    "NE": lambda shown, value, key: key(shown) != key(value),
+    "LE": lambda shown, value, key: alike(shown, value, key) and key(shown) <= key(value),
+    "GE": lambda shown, value, key: alike(shown, value, key) and key(shown) >= key(value),
+    "LK": lambda shown, value, key: fits(shown, value),
+    "NL": lambda shown, value, key: not fits(shown, value),
 }
 
 
-def alike(shown: str, value: str) -> bool:
+def alike(shown: str, value: str, key: Key) -> bool:
     """Are both numbers, or neither?"""
-    return order(shown)[0] == order(value)[0]
+    return key(shown)[0] == key(value)[0]
 
 
 def fits(name: str, generic: str) -> bool:
@@ -41,6 +44,7 @@ class Condition:
     attribute: str
     operator: str
     value: str
+    text: bool = False  # are digits of this attribute text?
 
     def holds(self, shown: Mapping[str, str]) -> bool:
-        return COMPARE[self.operator](shown[self.attribute], self.value)
+        return COMPARE[self.operator](shown[self.attribute], self.value, text_order if self.text else order)

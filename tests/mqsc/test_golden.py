@@ -134,5 +134,20 @@ def test_a_queue_that_somebody_defines_anew_is_deleted_all_the_same(
     assert "AUTHLIST(PUT)" in world.qm.mqsc("display authrec profile(A) authlist").text  # they are on the new one
 
 
+def test_where_compares_text_as_text_also_where_it_is_digits() -> None:
+    world = World()
+    for name, text in (("A", "007"), ("B", "7"), ("C", "10")):
+        world.qm.define_queue(name, description=text, max_depth=int(text))
+
+    def found(condition: str) -> list[str]:
+        return re.findall(r"QUEUE\((\w)\)", world.qm.mqsc(f"display qlocal(*) where({condition})").text)
+
+    assert found("descr eq '7'") == ["B"]
+    assert found("descr ne '7'") == ["A", "C"]
+    assert found("descr lt '7'") == ["A", "C"]
+    assert found("maxdepth eq 07") == ["A", "B"]
+    assert found("maxdepth gt 7") == ["C"]
+
+
 def test_every_scene_is_shown() -> None:
     assert {path.stem for path in GOLDEN} >= set(SCENES)
