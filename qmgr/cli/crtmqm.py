@@ -110,9 +110,6 @@ def run(args: argparse.Namespace) -> int:
     except ValueError:
         why = f"the data path is {data_root(args.data_path or args.md)!r}; allowed: {Directory.allowed}."
         raise Failure(BAD_PARAMETER, "AMQ7076E", why) from None
-    files = (args.lp or 3) + (args.ls or 2)
-    if files > 511:
-        raise Failure(BAD_LOG_SIZE, "AMQ7076E", f"-lp and -ls add up to {files} extents; allowed: 3 to 511.")
     data_path = args.data_path or args.md
     _create(args, data_path)
     for option in "dt":
@@ -155,13 +152,13 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
     except IniError as exc:
         amq, _, text = exc.sentence.partition(": ")
         raise Failure(BAD_PARAMETER, amq, text) from exc
+    wanted = defaults | {keyword: value for keyword, value in asked.items() if value is not None}
+    primary, secondary = wanted.get("log_primary_files", 3), wanted.get("log_secondary_files", 2)
+    if primary + secondary > 511:  # one of the two may be that of LogDefaults
+        text = f"-lp and -ls, here {primary} and {secondary}, add up to {primary + secondary} extents"
+        raise Failure(BAD_LOG_SIZE, "AMQ7076E", f"{text}; allowed: 3 to 511.")
     try:
-        qmgr.create(
-            args.name,
-            data_path=data_path,
-            default=args.q,
-            **(defaults | {keyword: value for keyword, value in asked.items() if value is not None}),
-        )
+        qmgr.create(args.name, data_path=data_path, default=args.q, **wanted)
     except AlreadyExists as exc:
         raise Failure(EXISTS, "AMQ8110E", str(exc)) from exc
     except InUse as exc:

@@ -970,6 +970,14 @@ def test_crtmqm_takes_what_log_defaults_says_unless_it_is_told_otherwise(run: Ru
         strict=True,
     ):
         assert [line for line in wanted if f"   {line}\n" not in text] == []
+    (data / "mqs.ini").write_text("LogDefaults:\n   LogPrimaryFiles=2\n   LogSecondaryFiles=1\n   LogFilePages=64\n")
+    assert run("crtmqm -z -lp 510 QM4").returncode == 0
+    (data / "mqs.ini").write_text("LogDefaults:\n   LogSecondaryFiles=500\n")
+    refused = run("crtmqm -lp 100 QM3")
+    assert (refused.returncode, refused.stderr) == (
+        115,
+        "AMQ7076E: -lp and -ls, here 100 and 500, add up to 600 extents; allowed: 3 to 511.\n",
+    )
     (data / "mqs.ini").write_text("LogDefaults:\n   LogFilePages=1\n")
     refused = run("crtmqm QM3")
     says = f"{data}/mqs.ini, line 2: value '1' of attribute LogFilePages of stanza LogDefaults"
