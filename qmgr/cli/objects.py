@@ -11,7 +11,8 @@ from qmgr.errors import MQError
 
 NOTHING = 128
 ALL = "*", "all"
-QUEUES = "queue", "q", "qlocal", "ql"
+OF_EITHER_TYPE = "queue", "q"
+QUEUES = *OF_EITHER_TYPE, "qlocal", "ql"
 ALIASES = "qalias", "qa"
 DEFINITIONS = "qmgr", "catalog", "ctlg", "syncfile"
 ON_ANY_LOG = "syncfile"  # which IBM MQ makes again from what it knows, not from its log
@@ -39,7 +40,8 @@ def queues(manager: Manager, kind: str, generic: str) -> list[str]:
 
 def aliases(manager: Manager, kind: str, generic: str) -> list[str]:
     """The names of the aliases that are meant: their definitions are with those of the queue manager."""
-    return _meant([alias.name for alias in manager.aliases()], generic) if kind in ALIASES else []
+    meant = kind in ALIASES + OF_EITHER_TYPE
+    return _meant([alias.name for alias in manager.aliases()], generic) if meant else []
 
 
 def _meant(names: list[str], generic: str) -> list[str]:
@@ -53,9 +55,9 @@ def name_of(kind: str) -> str:
     return {"ctlg": "catalog", "*": "qmgr", "all": "qmgr"}.get(kind, kind)
 
 
-def definitions(kind: str) -> bool:
-    """Are the definitions meant, too or only?"""
-    return kind in ALL + DEFINITIONS
+def definitions(kind: str, name: str | None, manager: str) -> bool:
+    """Are the definitions meant, too or only? Among all types they go by the name of the queue manager, or a `*`."""
+    return kind in DEFINITIONS or (kind in ALL and (name is None or name.endswith("*") or name == manager))
 
 
 class Tally:

@@ -41,11 +41,11 @@ def run(args: argparse.Namespace) -> int:
                 tally.refused(exc)
                 queues.remove(exc.name)  # nothing was done: the same without it
         aliases = objects.aliases(manager, args.t, args.name)
-        if objects.definitions(args.t) or aliases:
+        if objects.definitions(args.t, args.name, name) or aliases:
             manager.record_definitions()
         for alias in aliases:
             tally.done(f"Media image for object {alias}, type qalias recorded.")
-        if objects.definitions(args.t):
+        if objects.definitions(args.t, args.name, name):
             tally.done(f"Media image for object {name}, type {objects.name_of(args.t)} recorded.")
         code = tally.end(name, args.t, args.name)
         if args.l:

@@ -26,7 +26,7 @@ def options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     name = access.named(args.m, args.data_path)
-    if args.name is None and not objects.definitions(args.t) and args.t != "clchltab":
+    if args.name is None and not objects.definitions(args.t, args.name, name) and args.t != "clchltab":
         raise Failure(
             BAD_ARGUMENTS, "AMQ7006E", f"-t {args.t} needs a name, or its start and *, which may be '*' alone."
         )
@@ -47,11 +47,11 @@ def run(args: argparse.Namespace) -> int:
             else:
                 tally.done(f"Object {queue}, type qlocal recreated.")
         aliases = objects.aliases(manager, args.t, args.name)
-        if objects.definitions(args.t) or aliases:
+        if objects.definitions(args.t, args.name, name) or aliases:
             manager.checkpoint()  # which writes all definitions anew
         for alias in aliases:
             tally.done(f"Object {alias}, type qalias recreated.")
-        if objects.definitions(args.t):
+        if objects.definitions(args.t, args.name, name):
             tally.done(f"Object {name}, type {objects.name_of(args.t)} recreated.")
         return tally.end(name, args.t, args.name)
 
