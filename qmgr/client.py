@@ -272,8 +272,7 @@ class Connection:
             except MQError:
                 raise
             except BaseException:  # an interrupt: it may have begun, and nobody has it
-                with contextlib.suppress(MQError):
-                    unit.backout()
+                unit._leave()
                 raise
         return unit
 

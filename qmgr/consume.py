@@ -23,7 +23,8 @@ class Unit(Protocol):
 
     def commit(self) -> None: ...
 
-    def backout(self) -> None: ...
+    def _leave(self) -> None:
+        """Back it out, for nobody comes back to it."""
 
 
 U = TypeVar("U", bound=Unit, covariant=True)
@@ -102,7 +103,7 @@ class Consumer(Generic[U]):
         unit = self._open
         with contextlib.suppress(MQError):
             if unit is not None and unit._is_open:
-                unit.backout()
+                unit._leave()
         self._open = None
 
     def __enter__(self) -> Self:

@@ -5,6 +5,7 @@ interrupted closes its own, since nobody knows how much of the answer has come, 
 broken stays so: whoever wants to go on makes another one.
 """
 
+import _thread
 import contextlib
 import itertools
 import threading
@@ -52,6 +53,12 @@ class Unasked(Broken):
     """It was lost before any of the request had gone: nothing of it is done."""
 
 
+def too_many_wait(most: int, name: str) -> Unavailable:
+    """What a get hears that would take the last socket, for as long as it waits."""
+    text = f"a client waits for messages in {most} calls at a time at most"
+    return Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED, name=name)
+
+
 class Target(Protocol):
     """Where the daemon is."""
 
@@ -92,6 +99,7 @@ class Link:
         self.units = itertools.count(1)
         self.open_units: dict[int, Any] = {}  # those that have begun and not ended, by number
         self.leftover: list[int] = []  # cursors that nobody reads any more
+        self.unended: list[int] = []  # units of work to be backed out, for which there was no socket
         self.broken = False
         self.forked = False
         self._anchor = target.open()
@@ -103,6 +111,7 @@ class Link:
         self.token: str = facts["session"]
         self.longest: int = facts["longest"]
         self.calls: int = facts.get("calls", FEWEST_CALLS)
+        self._may_wait = [None] * (self.calls - 1)  # gets that do leave one socket to the other calls
         self.number: int = facts["number"]
 
     def _greet(self, target: Target, application: str, replaces: str) -> dict[str, Any]:
@@ -194,7 +203,7 @@ class Link:
         except BaseException:  # an interrupt, or an error of who hears of progress: the session goes on
             sockets.close(sock)
             raise
-        self._idle.append(sock)
+        self._free(sock)
         return answer
 
     def stream(
@@ -205,6 +214,18 @@ class Link:
         `hear` is told how far the call has come. `waits`: it may take
         long, and small frames that come before the answer say that it is at work.
         """
+        if not waits or frame[4] not in (wire.GET, wire.GET_MANY):
+            return self._stream(frame, hear, waits=waits)
+        try:
+            place = self._may_wait.pop()
+        except IndexError:
+            raise too_many_wait(self.calls - 1, self._target.name) from None
+        try:
+            return self._stream(frame, hear, waits=True)
+        finally:
+            self._may_wait.append(place)
+
+    def _stream(self, frame: bytes, hear: Callable[[int, int], None] | None, *, waits: bool) -> list[bytes]:
         answers: list[bytes] = []
         receive = sockets.receive_one if waits else sockets.receive
         sock = self.ask(frame)
@@ -222,8 +243,37 @@ class Link:
         except BaseException:  # an interrupt, or an error of who hears of progress: the session goes on
             sockets.close(sock)
             raise
-        self._idle.append(sock)
+        self._free(sock)
         return answers
+
+    def _free(self, sock: Socket) -> None:
+        """For the next call."""
+        self._idle.append(sock)
+        if self.unended:
+            self._back_out_one()
+
+    def back_out_later(self, number: int) -> None:
+        """Back out a unit of work to which nobody comes back, as soon as there is a socket for that."""
+        self.unended.append(number)
+        if self._idle:  # since it was looked for
+            self._back_out_one()
+
+    def _back_out_one(self) -> None:
+        """In a thread of its own: whose call has just been answered does not wait for it, or is struck in it."""
+        with contextlib.suppress(IndexError):  # another thread has taken it
+            number = self.unended.pop()
+            try:
+                _thread.start_new_thread(self._back_out, (number,))
+            except RuntimeError:  # the system has no more threads
+                self.unended.append(number)
+
+    def _back_out(self, number: int) -> None:
+        try:
+            self.exchange(wire.request(wire.BACKOUT, 0, number))  # and its socket is free for the next one
+        except Broken:
+            pass  # it is backed out with the session
+        except MQError:  # another call has taken the socket
+            self.back_out_later(number)
 
     def _lost(self, sock: Socket, exc: Exception) -> Broken:
         """The other end is gone."""

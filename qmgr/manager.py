@@ -144,6 +144,8 @@ class UnitOfWork:
         self._engine.back_out(self._unit)
         self._manager.look_around()
 
+    _leave = backout  # for nobody comes back to it
+
     def __enter__(self) -> Self:
         return self
 

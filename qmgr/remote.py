@@ -456,6 +456,18 @@ class RemoteUnit:
                     raise
         self._over(BACKED_OUT)
 
+    def _leave(self) -> None:
+        """Back it out, for nobody comes back to it: where there is no socket for that, as soon as there is one."""
+        try:
+            self.backout()
+        except UnitOfWorkEnded:
+            pass
+        except MQError:
+            if self._state is ACTIVE and not self._unknown and not self._link.broken:
+                self._link.back_out_later(self._number)
+                if not self._end_asked:
+                    self._over(BACKED_OUT)
+
     def give_up(self) -> None:
         """Its queue manager is going to end, and this thread will not end it before, unless it is in doubt."""
         if self._state is ACTIVE:
@@ -470,5 +482,4 @@ class RemoteUnit:
                 self.commit()
         finally:
             if self._state is ACTIVE and not self._unknown:  # an exception brought us here, or struck in the commit
-                with contextlib.suppress(MQError):
-                    self.backout()
+                self._leave()

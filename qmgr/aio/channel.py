@@ -11,7 +11,7 @@ from typing import Any, cast
 from qmgr import sockets, wire
 from qmgr.aio.units import check_loop
 from qmgr.errors import MQError, Reason, Unavailable
-from qmgr.link import A_MOMENT_S, Broken, Link, Target
+from qmgr.link import A_MOMENT_S, Broken, Link, Target, too_many_wait
 from qmgr.targets import CONNECT, Remote
 
 PAUSES_S = (0.01, 0.03, 0.1, 0.3)  # between tries to open a channel for which there should be room
@@ -177,8 +177,7 @@ class Pool:
         """The same for a get that waits. Raises Unavailable (2025) too."""
         most = self.link.calls - 1
         if self._waiting >= most:
-            text = f"a client waits for messages in {most} calls at a time at most"
-            raise Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED, name=self.name)
+            raise too_many_wait(most, self.name)
         self._waiting += 1
         try:
             channel = await self.take()
@@ -280,11 +279,14 @@ class Pool:
         self._looks = self.loop.call_later(max(left, timeout / LOOKS), self._look)
 
     def free(self, channel: Channel) -> None:
+        self._waits_no_more(channel)
+        if self.link.unended:  # it is free when that is answered
+            channel.ask(wire.request(wire.BACKOUT, 0, self.link.unended.pop()))
+            return
         self._idle.append(channel)
-        self._unused(channel)
-
-    def _unused(self, channel: Channel) -> None:
         self._room.release()
+
+    def _waits_no_more(self, channel: Channel) -> None:
         self._waiting -= channel.waits
         channel.waits = False
 
@@ -293,7 +295,8 @@ class Pool:
         if channel in self._idle:
             self._idle.remove(channel)
         elif channel in self._all and channel.joined:
-            self._unused(channel)
+            self._waits_no_more(channel)
+            self._room.release()
         self._all.discard(channel)
         if broken:
             self.close()

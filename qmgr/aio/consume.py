@@ -70,7 +70,7 @@ class Consumer:
         unit, self._open = self._open, None
         if unit is not None and not unit._way.forked and unit._is_open:
             with contextlib.suppress(MQError):
-                await to_the_end(unit.backout())
+                await to_the_end(unit._way.leave(unit._unit))
 
     async def __aenter__(self) -> Self:
         return self
@@ -91,5 +91,5 @@ class Consumer:
 
 def _back_out(unit: UnitOfWork) -> None:
     """Nobody is going to end it any more."""
-    task = asyncio.ensure_future(unit.backout())
+    task = asyncio.ensure_future(unit._way.leave(unit._unit))
     task.add_done_callback(lambda done: done.cancelled() or done.exception())

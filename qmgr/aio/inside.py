@@ -100,6 +100,9 @@ class Inside:
     async def backout(self, unit: InsideUnit) -> None:
         await self._over(unit, unit.backout)
 
+    async def leave(self, unit: InsideUnit) -> None:
+        await self._over(unit, unit.backout)
+
     async def _over(self, unit: InsideUnit, end: Callable[[], None]) -> None:
         self._began.pop(unit.id, None)
         await self.run(end)

@@ -332,7 +332,7 @@ class Outside:
                 await self._begun(unit)
             except asyncio.CancelledError:  # it may have begun, and nobody has it
                 with contextlib.suppress(MQError):
-                    await to_the_end(self.backout(unit))
+                    await to_the_end(self.leave(unit))
                 raise
 
     async def prepare(self, unit: OutsideUnit) -> None:
@@ -370,7 +370,7 @@ class Outside:
     def _left(self, unit: OutsideUnit, committing: "asyncio.Task[None]") -> None:
         """Nobody hears of this commit any more: a unit of work that goes on, since it was refused, is backed out."""
         if not committing.cancelled() and committing.exception() is not None and unit.told is ACTIVE:
-            backing_out = asyncio.ensure_future(self.backout(unit))  # which is refused where the outcome is not known
+            backing_out = asyncio.ensure_future(self.leave(unit))  # which is refused where the outcome is not known
             backing_out.add_done_callback(forget)
 
     async def _commit(self, unit: OutsideUnit, pool: Pool) -> None:
@@ -404,6 +404,19 @@ class Outside:
                 unit.check()
                 raise
         unit.told, unit.evicted = BACKED_OUT, False
+
+    async def leave(self, unit: OutsideUnit) -> None:
+        try:
+            await self.backout(unit)
+        except UnitOfWorkEnded:
+            raise
+        except MQError:
+            pool = unit.pool
+            if pool is None or pool.link.broken or unit.told is not ACTIVE or unit.unknown:
+                raise
+            pool.link.unended.append(unit.asked_as)  # there was no socket for it, and the next one is for it
+            if not unit.end_asked:
+                unit.told, unit.evicted = BACKED_OUT, False
 
     # ---- messages
 
@@ -479,14 +492,14 @@ class Outside:
         finally:
             if not found:
                 with contextlib.suppress(MQError):
-                    await to_the_end(self.backout(unit))
+                    await to_the_end(self.leave(unit))
 
         async def keep() -> list[Message]:
             try:
                 await self.commit(unit)
             except MQError:
                 with contextlib.suppress(MQError):  # as where its outcome is not known
-                    await self.backout(unit)
+                    await self.leave(unit)
                 raise
             return found
 
@@ -521,7 +534,7 @@ class Outside:
     async def _give_up(self, unit: OutsideUnit) -> None:
         """Nobody knows what was got in this unit of work."""
         with contextlib.suppress(MQError):
-            await self.backout(unit)
+            await self.leave(unit)
         unit.told, unit.given_up = ACTIVE, True
 
     async def dead_letter(self, unit: OutsideUnit | None, message: Message, reason: int) -> Message:

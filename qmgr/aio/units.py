@@ -139,6 +139,9 @@ class Way(Protocol):
         """Goes on when it is cancelled."""
 
     async def backout(self, unit: Any) -> None: ...
+    async def leave(self, unit: Any) -> None:
+        """Back it out, for nobody comes back to it."""
+
     def browse(self, queue: str, selectors: Wanted) -> Looking[Message]: ...
     def replay(self, queue: str | int, start: Where, end: Where | None) -> LookingBack: ...
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
@@ -250,7 +253,7 @@ class UnitOfWork:
             forked = self._way.forked  # in a child this loop does not run, and the unit of work is the parent's
             if not forked and (self.state is ACTIVE or self._unit.evicted) and not self._committing:
                 with contextlib.suppress(MQError):
-                    await to_the_end(self.backout())
+                    await to_the_end(self._way.leave(self._unit))
 
 
 def one(found: list[Message], queue: str) -> Message:

@@ -5,8 +5,10 @@ import contextlib
 import errno
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -27,7 +29,7 @@ from qmgr.errors import (
 )
 from qmgr.session import Session
 from tests.daemon.certificates import Authority
-from tests.daemon.serving import Daemon, create, daemon, serving, waits
+from tests.daemon.serving import LONG, Daemon, Served, create, daemon, serving, waits
 from tests.daemon.test_client import far
 from tests.qmgr.world import NAME, bodies
 
@@ -682,3 +684,36 @@ def test_a_forked_child_neither_ends_the_session_nor_keeps_it(tmp_path: Path) ->
             assert served.manager.get("A", wait=60.0).body == b"2"
             program.stdin.close()
         assert served.manager.queue("A").depth == 0
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_the_next_free_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: bool
+) -> None:
+    """Its message was locked until the connection ended."""
+
+    async def main(url: str) -> None:
+        line = served.manager._engine.state.queues["A"].waiters.line
+        async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
+            await qm.put("B", b"x")
+            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", MOST)
+            with pytest.raises(ValueError):
+                async with qm.consume("B") if loop else contextlib.nullcontext() as consumer, qm.begin() as unit:
+                    if consumer is None:
+                        await unit.get("B")
+                    else:
+                        _, unit = await anext(consumer)
+                    waiting = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(MOST)]
+                    while len(line) < MOST:
+                        await asyncio.sleep(0.01)
+                    raise ValueError
+            assert unit.state is UowState.BACKED_OUT
+            assert len(served.manager.transactions()) == 1
+            served.manager.put_many("A", [b"x"] * MOST)
+            await asyncio.gather(*waiting)
+            while served.manager.transactions():
+                await asyncio.sleep(0.01)
+            assert (await qm.get("B")).body == b"x"
+
+    with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
+        asyncio.run(main(f"qmgr://{place}"))

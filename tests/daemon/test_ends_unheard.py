@@ -1,5 +1,6 @@
 """Ends of units of work whose answer nobody has heard: what is said of them then is what is known, and no guess."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 
 import qmgr
 from qmgr import Reason, UowState, Xid, link, sockets
-from qmgr.errors import BackedOut, MQError, Unavailable, UnitOfWorkEnded
+from qmgr.daemon.client import MOST_FAR_SOCKETS, REMEMBERED
+from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Unavailable, UnitOfWorkEnded
 from tests.daemon.serving import LONG, Served, until, waits
 from tests.daemon.test_client import far
 from tests.qmgr.world import Call, bodies
@@ -260,3 +262,79 @@ def test_what_ends_the_block_of_a_consumer_is_heard_of(
                 raise KeyboardInterrupt
             Strikes(monkeypatch, 2)  # behind its state, in the commit
     assert bodies(served.manager, "A") == [b"x"] * lost
+
+
+def test_a_get_that_waits_leaves_a_socket_to_the_other_calls(served: Served) -> None:
+    """Else whoever has what they wait for could neither commit nor back out, and all would wait for ever."""
+    with far(served, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as connection:
+        connection.put("B", b"x")
+        with pytest.raises(ValueError), connection.begin() as unit:
+            unit.get("B")
+            waiting = [Call(lambda: connection.get("A", wait=LONG)) for _ in range(MOST_FAR_SOCKETS - 1)]
+            waits(served, "A", MOST_FAR_SOCKETS - 1)
+            for get in (lambda: connection.get("A", wait=LONG), lambda: connection.get_many("A", 2, wait=None)):
+                with pytest.raises(Unavailable, match="31 calls at a time") as caught:
+                    get()
+                assert caught.value.reason is Reason.MAX_CONNS_LIMIT_REACHED
+            raise ValueError
+        assert connection.get("B").body == b"x"
+        served.manager.put_many("A", [b"x"] * len(waiting))
+        for one in waiting:
+            one.outcome()
+        with pytest.raises(NoMessageAvailable):
+            connection.get("A", wait=0.01)
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_the_next_free_socket(
+    served: Served, monkeypatch: pytest.MonkeyPatch, loop: bool
+) -> None:
+    """Its messages were locked until the connection ended."""
+    with far(served, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as connection:
+        connection.put("B", b"x")
+        units, waiting = [], []
+
+        def leaves(unit: qmgr.client.RemoteUnit) -> None:
+            units.append(unit)
+            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+            waiting.append(Call(lambda: connection.get("A", wait=LONG)))
+            waits(served)
+            raise ValueError
+
+        with pytest.raises(ValueError), connection.begin() as second:
+            second.put("A", b"y")
+            with connection.consume("B") if loop else contextlib.nullcontext() as consumer:
+                if consumer is not None:
+                    leaves(next(consumer)[1])
+                with connection.begin() as unit:
+                    unit.get("B")
+                    leaves(unit)
+        assert len(served.manager.transactions()) == 2
+        for call in (units[0].commit, units[0].backout, second.commit):
+            with pytest.raises(UnitOfWorkEnded, match="is backed out"):
+                call()
+        served.manager.put("A", b"x")
+        waiting[0].outcome()
+        until(lambda: not served.manager.transactions() and len(connection._link._idle) == 1)
+        assert connection.get("B").body == b"x"
+
+
+def test_a_commit_that_was_interrupted_may_have_been_done_when_its_unit_can_be_backed_out(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with far(served, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as connection:
+        unit, waiting = connection.begin(), []
+
+        def waits_in_it() -> None:
+            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+            waiting.append(Call(lambda: connection.get("A", wait=LONG)))
+            waits(served)
+
+        with pytest.raises(KeyboardInterrupt), unit:
+            unit.put("B", b"x")
+            Strikes(monkeypatch, 1, waits_in_it)
+        served.manager.put("A", b"x")
+        waiting[0].outcome()
+        until(lambda: not connection._link.unended and len(connection._link._idle) == 1)
+        assert unit.state is UowState.COMMITTED
+        assert bodies(served.manager, "B") == [b"x"]
