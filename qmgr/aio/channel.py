@@ -5,11 +5,12 @@ for that or not; so nobody who is cancelled leaves half an answer behind.
 """
 
 import asyncio
+import functools
 import weakref
 from typing import Any, cast
 
 from qmgr import sockets, wire
-from qmgr.aio.units import check_loop
+from qmgr.aio.units import check_loop, in_thread
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.link import A_MOMENT_S, Broken, Link, Target, too_many_wait
 from qmgr.targets import CONNECT, Remote
@@ -216,10 +217,10 @@ class Pool:
             target = self._target
             tls: dict[str, Any] = {}
             if isinstance(target, Remote) and target.tls is not None:  # asyncio has a TLS of its own
-                sock = await asyncio.to_thread(sockets.connect_tcp, target.host, target.port, CONNECT)
+                sock = await in_thread(functools.partial(sockets.connect_tcp, target.host, target.port, CONNECT))
                 tls = {"ssl": target.tls, "server_hostname": target.host}
             else:
-                sock = await asyncio.to_thread(target.open)
+                sock = await in_thread(target.open)
             sock.setblocking(False)
             _, channel = await loop.create_connection(lambda: Channel(self, sock), sock=sock, **tls)
         except (MQError, OSError) as exc:

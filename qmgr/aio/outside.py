@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from qmgr import values, wire
 from qmgr.aio.channel import Channel, Pool, forget
 from qmgr.aio.pages import Answers, Browse, OutsideReplay
-from qmgr.aio.units import calling_task, running_loop, strike_later, to_the_end
+from qmgr.aio.units import calling_task, in_thread, running_loop, strike_later, to_the_end
 from qmgr.client import REMEMBERED
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link, Target, messages
@@ -160,9 +160,8 @@ class Outside:
             async with self._connecting:
                 if self._pool.link.broken and not self._closed:
                     replaces = "" if self._pool.link.forked else self._pool.link.token
-                    link = await asyncio.to_thread(
-                        Link, self._target, self._application, self._pool.link.timeout, replaces
-                    )
+                    timeout = self._pool.link.timeout
+                    link = await in_thread(functools.partial(Link, self._target, self._application, timeout, replaces))
                     self._pool = Pool(self._target, link)
         if self._closed:
             await self.close()  # also what was made while it was closed
@@ -179,7 +178,7 @@ class Outside:
         if self.forked:
             return
         try:
-            await asyncio.to_thread(self._pool.link.leave)  # what was begun is backed out by then
+            await in_thread(self._pool.link.leave)  # what was begun is backed out by then
         finally:
             self._pool.close()
 
@@ -581,9 +580,9 @@ class Outside:
                     await self.backout(unit)
         pool = await self._there()
         await self.call("end", mode)
-        await asyncio.to_thread(pool.link.await_end)
+        await in_thread(pool.link.await_end)
         pool.link.close()  # and not its channels: the answers to other tasks may still have to be read
-        await asyncio.to_thread(self._target.await_end)
+        await in_thread(self._target.await_end)
 
 
 def heard(answers: list[bytes]) -> Answers:

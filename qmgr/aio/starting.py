@@ -1,7 +1,7 @@
 """Starting and connecting: what can be awaited, and used as `async with` at once."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -10,7 +10,7 @@ from qmgr import link, manager, targets
 from qmgr.aio.connection import Connection
 from qmgr.aio.inside import Inside, QueueManager
 from qmgr.aio.outside import Outside
-from qmgr.aio.units import to_the_end
+from qmgr.aio.units import in_thread, to_the_end
 
 C = TypeVar("C", bound=Connection)
 
@@ -46,7 +46,7 @@ def start(name: str, *, data_path: Path | None = None) -> Opening[QueueManager]:
     """
 
     async def begin() -> QueueManager:
-        starting = asyncio.to_thread(manager.start, name, data_path=data_path)
+        starting = in_thread(partial(manager.start, name, data_path=data_path))
         return QueueManager(Inside(await to_the_end(starting)))  # what is started has somebody who ends it
 
     return Opening(begin)
@@ -73,6 +73,6 @@ def connect(
     patience = link.check_timeout(timeout)
 
     async def begin() -> Connection:
-        return Connection(Outside(target, told, await asyncio.to_thread(link.Link, target, told, patience)))
+        return Connection(Outside(target, told, await in_thread(partial(link.Link, target, told, patience))))
 
     return Opening(begin)

@@ -5,7 +5,8 @@ A cancelled get takes no message, and a cancelled commit leaves an outcome that 
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack
 
@@ -44,6 +45,18 @@ def calling_task() -> "asyncio.Task[Any] | None":
         return asyncio.current_task()
     except RuntimeError:
         return None
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """Make a call that may take long in a thread of its own.
+
+    All that the event loop has to lend may wait for what comes of it, as where an application gets messages in them.
+    """
+    thread = ThreadPoolExecutor(1, "qmgr")
+    try:
+        return await asyncio.get_running_loop().run_in_executor(thread, call)
+    finally:
+        thread.shutdown(wait=False)
 
 
 async def to_the_end(work: Awaitable[T]) -> T:

@@ -717,3 +717,24 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_the_next_fre
 
     with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
         asyncio.run(main(f"qmgr://{place}"))
+
+
+def test_a_connection_needs_none_of_the_threads_that_the_loop_lends(served: Served) -> None:
+    """They may all wait for what comes of its calls, as in gets of `qmgr.connect`: then all stood still."""
+
+    async def main(goes: threading.Event) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        held = asyncio.create_task(asyncio.to_thread(goes.wait, LONG))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(LONG / 2), qmgr.aio.connect(NAME, data_path=served.path) as qm:
+            await asyncio.gather(*[qm.put("A", b"x") for _ in range(3)])
+            assert not held.done()
+        goes.set()
+        assert await held
+
+    goes = threading.Event()
+    try:
+        asyncio.run(main(goes))
+    finally:
+        goes.set()
+    assert bodies(served.manager, "A") == [b"x"] * 3
