@@ -22,6 +22,7 @@ TIMEOUT = 60.0  # seconds for an answer: twice what a disk may hang that is ill,
 LEAVING = 2.0
 A_MOMENT_S = 0.1
 FEWEST_CALLS = 32  # at a time; a daemon that does not say how many takes so many
+SHOWN = 60  # characters of the name of an application; a first frame has no room for any name
 LONGEST = 0xFFFFFFFF + 4  # bytes of a reply
 
 
@@ -119,7 +120,7 @@ class Link:
         told = {
             "manager": target.name,
             "product": product(),
-            "application": application,
+            "application": application[:SHOWN],
             "process": sockets.process(),
             "mechanism": mechanism,
             "first": b"" if proof is None else proof.first(),

@@ -73,7 +73,7 @@ def receive(sock: Socket, most: int, seconds: float = 0.0, ticks: Ticks | None =
     frame of more than `most` bytes, before anything is reserved for it; EOFError, OSError.
     """
     data = sock.recv(AT_ONCE)
-    if len(data) >= LEAST and LENGTH.unpack_from(data)[0] + 4 == len(data):
+    if LEAST <= len(data) <= most and LENGTH.unpack_from(data)[0] + 4 == len(data):
         return data
     if not data:
         return b""
