@@ -127,7 +127,8 @@ class RemoteUnit:
         """
         if self._state is not ACTIVE or self._unknown:
             return False
-        self._link.check(self._connection.name)
+        if not self._end_asked:  # else its commit says what is known of it then
+            self._link.check(self._connection.name)
         return True
 
     # ---- asking

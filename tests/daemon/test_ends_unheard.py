@@ -338,3 +338,20 @@ def test_a_commit_that_was_interrupted_may_have_been_done_when_its_unit_can_be_b
         until(lambda: not connection._link.unended and len(connection._link._idle) == 1)
         assert unit.state is UowState.COMMITTED
         assert bodies(served.manager, "B") == [b"x"]
+
+
+def test_a_consumer_that_goes_on_after_an_interrupted_commit_and_a_lost_connection_hears_what_is_known_of_it(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It heard that what had not ended was backed out: the daemon had committed it."""
+    connection.put_many("A", [b"1", b"2"])
+    consumer = connection.consume("A", wait=0.0)
+    _, unit = next(consumer)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        Strikes(patched)
+        next(consumer)
+    lose(served, connection)
+    with pytest.raises(UnitOfWorkEnded, match=rf"outcome\({unit.id}\)"):
+        next(consumer)
+    assert connection.outcome(unit.id) is UowState.COMMITTED
+    assert next(consumer)[0].body == b"2"
