@@ -52,12 +52,13 @@ class Consumer(Generic[U]):
     left is backed out, unless this was used as a `with` block that ended without an exception.
     """
 
+    _open: U | None = None  # also where an interrupt strikes as it is made
+
     def __init__(self, begin: Begin[U], queue: str, wait: float | None, *, requeue: bool) -> None:
         self._begin = begin
         self._queue = queue
         self._wait = wait
         self._requeue = requeue
-        self._open: U | None = None
 
     def __iter__(self) -> Self:
         return self

@@ -464,10 +464,16 @@ class RemoteUnit:
         except UnitOfWorkEnded:
             pass
         except MQError:
-            if self._state is ACTIVE and not self._unknown and not self._link.broken:
-                self._link.back_out_later(self._number)
-                if not self._end_asked:
-                    self._over(BACKED_OUT)
+            self._leave_to_link()
+        except BaseException:  # an interrupt: the daemon may have heard of it or not
+            self._leave_to_link()
+            raise
+
+    def _leave_to_link(self) -> None:
+        if self._state is ACTIVE and not self._unknown and not self._link.broken:
+            self._link.back_out_later(self._backout_request())
+            if not self._end_asked:
+                self._over(BACKED_OUT)
 
     def give_up(self) -> None:
         """Its queue manager is going to end, and this thread will not end it before, unless it is in doubt."""

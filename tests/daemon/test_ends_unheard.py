@@ -355,3 +355,20 @@ def test_a_consumer_that_goes_on_after_an_interrupted_commit_and_a_lost_connecti
         next(consumer)
     assert connection.outcome(unit.id) is UowState.COMMITTED
     assert next(consumer)[0].body == b"2"
+
+
+def test_a_block_that_is_interrupted_as_it_backs_out_leaves_no_unit_of_work_open(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = link.Link.ask
+
+    def strike(*_: object) -> Any:
+        monkeypatch.setattr(link.Link, "ask", ask)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), connection.begin() as unit:
+        unit.put("A", b"x")
+        monkeypatch.setattr(link.Link, "ask", strike)
+        raise ValueError
+    until(lambda: not served.manager.transactions())
+    assert unit.state is UowState.BACKED_OUT
