@@ -100,7 +100,7 @@ class Link:
         self.units = itertools.count(1)
         self.open_units: dict[int, Any] = {}  # those that have begun and not ended, by number
         self.leftover: list[int] = []  # cursors that nobody reads any more
-        self.unended: list[int] = []  # units of work to be backed out, for which there was no socket
+        self.unended: list[bytes] = []  # backouts for which there was no socket
         self.broken = False
         self.forked = False
         self._anchor = target.open()
@@ -253,28 +253,28 @@ class Link:
         if self.unended:
             self._back_out_one()
 
-    def back_out_later(self, number: int) -> None:
+    def back_out_later(self, request: bytes) -> None:
         """Back out a unit of work to which nobody comes back, as soon as there is a socket for that."""
-        self.unended.append(number)
+        self.unended.append(request)
         if self._idle:  # since it was looked for
             self._back_out_one()
 
     def _back_out_one(self) -> None:
         """In a thread of its own: whose call has just been answered does not wait for it, or is struck in it."""
         with contextlib.suppress(IndexError):  # another thread has taken it
-            number = self.unended.pop()
+            request = self.unended.pop()
             try:
-                _thread.start_new_thread(self._back_out, (number,))
+                _thread.start_new_thread(self._back_out, (request,))
             except RuntimeError:  # the system has no more threads
-                self.unended.append(number)
+                self.unended.append(request)
 
-    def _back_out(self, number: int) -> None:
+    def _back_out(self, request: bytes) -> None:
         try:
-            self.exchange(wire.request(wire.BACKOUT, 0, number))  # and its socket is free for the next one
+            self.exchange(request)  # and its socket is free for the next one
         except Broken:
             pass  # it is backed out with the session
         except MQError:  # another call has taken the socket
-            self.back_out_later(number)
+            self.back_out_later(request)
 
     def _lost(self, sock: Socket, exc: Exception) -> Broken:
         """The other end is gone."""

@@ -446,7 +446,7 @@ class RemoteUnit:
             return
         if self._asked:
             try:
-                self._ask(wire.request(wire.BACKOUT, 0, self._number))
+                self._ask(self._backout_request())
             except Unavailable as exc:
                 if exc.reason != Reason.CONNECTION_BROKEN:
                     if known and exc.reason == Reason.Q_MGR_STOPPING:
@@ -456,6 +456,11 @@ class RemoteUnit:
                     self._say_if_lost()
                     raise
         self._over(BACKED_OUT)
+
+    def _backout_request(self) -> bytes:
+        """Its first request, which may be on its way, is refused then; not where it may be committed or prepared."""
+        never = self._state is ACTIVE and not self._end_asked
+        return wire.request(wire.BACKOUT, wire.BEGIN if never else self._begin, self._number)
 
     def _leave(self) -> None:
         """Back it out, for nobody comes back to it: where there is no socket for that, as soon as there is one."""
@@ -478,7 +483,7 @@ class RemoteUnit:
     def give_up(self) -> None:
         """Its queue manager is going to end, and this thread will not end it before, unless it is in doubt."""
         if self._state is ACTIVE:
-            self._ask(wire.request(wire.BACKOUT, 0, self._number))
+            self._ask(self._backout_request())
 
     def __enter__(self) -> Self:
         return self

@@ -282,7 +282,7 @@ class Pool:
     def free(self, channel: Channel) -> None:
         self._waits_no_more(channel)
         if self.link.unended:  # it is free when that is answered
-            channel.ask(wire.request(wire.BACKOUT, 0, self.link.unended.pop()))
+            channel.ask(self.link.unended.pop())
             return
         self._idle.append(channel)
         self._room.release()

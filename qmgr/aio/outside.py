@@ -99,6 +99,11 @@ class OutsideUnit:
                 f"known; back it out and start it again"
             )
 
+    def backout_request(self) -> bytes:
+        """Its first request, which may be on its way, is refused then; not where it may be committed or prepared."""
+        never = self.told is ACTIVE and not self.end_asked
+        return wire.request(wire.BACKOUT, wire.BEGIN if never else self.begin, self.asked_as)
+
     def take(self, put: bytes) -> None:
         """One more put that is to go."""
         self.check_whole()
@@ -392,7 +397,7 @@ class Outside:
         unit.check()
         assert unit.pool is not None
         try:
-            unit.hear(await self._exchange(unit.pool, wire.request(wire.BACKOUT, 0, unit.asked_as)))
+            unit.hear(await self._exchange(unit.pool, unit.backout_request()))
         except Unavailable as exc:
             if exc.reason != Reason.CONNECTION_BROKEN:
                 if known and exc.reason == Reason.Q_MGR_STOPPING:
@@ -413,7 +418,7 @@ class Outside:
             pool = unit.pool
             if pool is None or pool.link.broken or unit.told is not ACTIVE or unit.unknown:
                 raise
-            pool.link.unended.append(unit.asked_as)  # there was no socket for it, and the next one is for it
+            pool.link.unended.append(unit.backout_request())  # there was no socket for it, and the next one is for it
             if not unit.end_asked:
                 unit.told, unit.evicted = BACKED_OUT, False
 

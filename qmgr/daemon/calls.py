@@ -499,7 +499,7 @@ class Calls:
         return wire.reply(OK, b"", begun=begun) if flags & BEGIN else DONE
 
     def _backout(self, request: Request, frame: bytes) -> bytes:
-        unit = self._client.to_back_out(request.unit)
+        unit = self._client.to_back_out(request.unit, request.flags)
         if unit is not None:
             try:
                 self._lsn = self._session.backout_later(unit)

@@ -205,16 +205,16 @@ class Client:
         if len(ended) > REMEMBERED:
             ended.popitem(last=False)
 
-    def to_back_out(self, number: int) -> UnitOfWork | None:
+    def to_back_out(self, number: int, flags: int) -> UnitOfWork | None:
         """The unit of work of that number; None: its first request, which may be on its way, is refused from now on.
 
-        Raises UnitOfWorkEnded.
+        Raises UnitOfWorkEnded: without BEGIN it has begun, and may be one whose end is not remembered any more.
         """
         with self._lock:  # it may begin just now, by another socket
             known = self.units.get(number)
             if known is not None:
                 return known[0]
-            if number in self._ended:
+            if number in self._ended or not flags & wire.BEGIN:
                 raise self._over(number)
             if len(self._unbegun) >= MOST_UNBEGUN:
                 raise Unavailable("too many calls were interrupted; connect again", reason=Reason.CONNECTION_BROKEN)

@@ -284,7 +284,7 @@ def test_requests_of_ended_and_of_others_units_are_fenced(served: Served) -> Non
 def test_a_first_call_that_comes_after_the_backout_has_no_effect(served: Served) -> None:
     """Row 78."""
     raw = Raw(served.path)
-    assert raw.calls.ask(wire.request(wire.BACKOUT, 0, 1))[1].op == wire.OK
+    assert raw.calls.ask(wire.request(wire.BACKOUT, wire.BEGIN, 1))[1].op == wire.OK
     assert isinstance(raw.join().refused(wire.put(wire.BEGIN, 1, "A", b"late", {})), UnitOfWorkEnded)
     assert served.manager.transactions() == []
     raw.close()
@@ -310,7 +310,7 @@ def test_a_first_call_that_comes_in_the_midst_of_the_backout_is_backed_out_too(s
             self.lock.release()
 
     theirs._lock = Contended()  # type: ignore[assignment]
-    assert raw.calls.ask(wire.request(wire.BACKOUT, 0, 1))[1].op == wire.OK
+    assert raw.calls.ask(wire.request(wire.BACKOUT, wire.BEGIN, 1))[1].op == wire.OK
     assert served.manager.transactions() == []
     raw.close()
 
@@ -370,6 +370,6 @@ def test_row_77_units_of_work_that_end_before_they_begin_are_bounded(
     monkeypatch.setattr("qmgr.daemon.client.MOST_UNBEGUN", 3)
     raw = Raw(served.path)
     for number in range(1, 4):
-        assert raw.calls.ask(wire.request(wire.BACKOUT, 0, number))[1].op == wire.OK
-    assert "too many calls were interrupted" in str(raw.calls.refused(wire.request(wire.BACKOUT, 0, 4)))
+        assert raw.calls.ask(wire.request(wire.BACKOUT, wire.BEGIN, number))[1].op == wire.OK
+    assert "too many calls were interrupted" in str(raw.calls.refused(wire.request(wire.BACKOUT, wire.BEGIN, 4)))
     raw.close()

@@ -340,6 +340,24 @@ def test_a_commit_that_was_interrupted_may_have_been_done_when_its_unit_can_be_b
         assert bodies(served.manager, "B") == [b"x"]
 
 
+def test_an_interrupted_commit_that_the_daemon_remembers_no_more_is_not_said_to_be_backed_out(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for a unit of work that had not begun, which a backout ends before it does."""
+    unit = connection.begin()
+    unit.put("A", b"x")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        Strikes(patched)
+        unit.commit()
+    for _ in range(REMEMBERED + 1):
+        with connection.begin() as other:
+            other.put("B", b"y", persistent=False)
+    for call in (unit.backout, unit.commit):
+        with pytest.raises(UnitOfWorkEnded, match="is over"):
+            call()
+    assert connection.outcome(unit.id) is UowState.COMMITTED
+
+
 def test_a_consumer_that_goes_on_after_an_interrupted_commit_and_a_lost_connection_hears_what_is_known_of_it(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
