@@ -160,7 +160,7 @@ class Connection:
         try:
             for _ in link.leftover[:]:
                 with contextlib.suppress(IndexError):  # another thread has taken it
-                    link.exchange(wire.request(wire.CLOSE, 0, link.leftover.pop()))
+                    link.let_go(link.leftover.pop())
             return list(links.messages(link.stream(frame, hear, waits=waits)))
         except Broken as exc:
             raise self.broken(exc) from exc
@@ -553,8 +553,8 @@ class RemoteReplay:
         if self._over is None:
             self._over = StopIteration()
             if self._page.cursor and not self._link.broken:
-                with contextlib.suppress(Broken):
-                    self._link.exchange(wire.request(wire.CLOSE, 0, self._page.cursor))
+                with contextlib.suppress(Broken, MQError):
+                    self._link.let_go(self._page.cursor)
 
     def __enter__(self) -> Self:
         return self

@@ -285,6 +285,14 @@ class Link:
         told = exc.strerror if isinstance(exc, OSError) else str(exc)
         return Broken(told or "the queue manager has closed it")
 
+    def let_go(self, cursor: int) -> None:
+        """Of a browse or replay that nobody reads any more. Raises Broken, MQError: who browses next tries again."""
+        try:
+            self.exchange(wire.request(wire.CLOSE, 0, cursor))
+        except MQError:  # there is no socket for it
+            self.leftover.append(cursor)
+            raise
+
     def _another(self) -> Socket:
         """A new socket of the session."""
         if self.forked:

@@ -1,6 +1,7 @@
 """Connections: replays, progress, interrupts anywhere, and queue managers that are reached over TCP."""
 
 import contextlib
+import gc
 import os
 import socket
 import ssl
@@ -17,14 +18,15 @@ import qmgr
 from qmgr import sasl, sockets, wire
 from qmgr.configuration import ListenerConfig, Protocol
 from qmgr.daemon import local
+from qmgr.daemon.client import Client
 from qmgr.errors import IniError, Mistake, NotAuthorized, Reason, Unavailable
 from qmgr.users import Users
 from tests.conftest import SOAK
 from tests.daemon.certificates import Authority
 from tests.daemon.raw import MOST, RawSocket, hello
-from tests.daemon.serving import LONG, Served, serving, until
+from tests.daemon.serving import LONG, Served, serving, until, waits
 from tests.qmgr.test_interrupts import Tracer
-from tests.qmgr.world import NAME, bodies
+from tests.qmgr.world import NAME, Call, bodies
 
 
 @pytest.fixture
@@ -65,6 +67,27 @@ def test_a_replay_is_that_of_the_queue_manager(linear: Served) -> None:
             with pytest.raises(Mistake) as there:
                 client.replay("A", wrong)  # type: ignore[arg-type]
             assert str(here.value) == str(there.value)
+
+
+def test_a_replay_that_is_closed_where_there_is_no_socket_lets_go_of_the_log_later(
+    linear: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its close was refused, which hid what had ended its block, and the daemon kept it."""
+    linear.manager.put_many("A", [b"x"] * 10)
+    with far(linear, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as client:
+        [theirs] = [one for one in gc.get_objects() if type(one) is Client and not one.closed]
+        monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+        with pytest.raises(ValueError), client.replay("A", "oldest"):
+            waiting = Call(lambda: client.get("B", wait=LONG))
+            waits(linear, "B")
+            raise ValueError
+        with pytest.raises(Unavailable):
+            client.queues()
+        assert len(theirs.cursors) == 1
+        linear.manager.put("B", b"x")
+        waiting.outcome()
+        client.queues()
+        assert not theirs.cursors
 
 
 def test_replays_that_nobody_reads_let_go_of_the_log(linear: Served) -> None:
