@@ -10,7 +10,10 @@ import attrs
 MOST_HEAD = 16_384  # bytes of request line and headers
 MOST_HEADERS = 100
 TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-REQUEST = re.compile(rb"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.([01])")
+# method, host (of a target in absolute form, as a proxy is asked), path with query, digit of the version
+REQUEST = re.compile(
+    rb'([A-Z]{1,20}) (?:(?i:https?)://(?!:)([!"$-.0->A-~]+))?((?(2)(?:[/?][!-~]*)?|/[!-~]*)) HTTP/1\.([01])'
+)
 BEGIN = re.compile(rb"[A-Z]{1,20}( [!-~ ]*)?\r?")  # of such a line
 END = b"\r\n\r\n"
 
@@ -88,13 +91,15 @@ def parse(data: bytes, longest: int) -> Head:
         if key in ("content-length", "host") and key in headers:
             raise bad(f"header {key} is there twice")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    target, _, query = request[2].decode("ascii").partition("?")
+    if request[2] is not None:  # which counts, whatever the header says
+        headers["host"] = request[2].decode("ascii")
+    target, _, query = request[3].decode("ascii").partition("?")
     try:
-        path = tuple(unquote(part, errors="strict") for part in target.split("/")[1:])
+        path = tuple(unquote(part, errors="strict") for part in (target or "/").split("/")[1:])
         asked = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=50))
     except ValueError:
         raise bad("the path or the query is not UTF-8, percent-encoded") from None
-    older = request[3] == b"0"
+    older = request[4] == b"0"
     wishes = {word.strip().lower() for word in headers.get("connection", "").split(",")}
     return Head(
         method=request[1].decode("ascii"),

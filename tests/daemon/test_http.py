@@ -606,6 +606,43 @@ def test_who_asks_nobody_is_not_asked_for_web_sites(server: Server, host: str, s
     assert server.ask("GET", "/healthz", Host=host).status == 200
 
 
+@pytest.mark.parametrize("scheme", ["http", "https", "HTTP"])
+def test_a_target_may_be_of_the_absolute_form(server: Server, scheme: str) -> None:
+    """As a server must take it (RFC 9112, 3.2.2)."""
+    head = f"POST {scheme}://localhost:9443{ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nibm-mq-rest-csrf-token:\r\n"
+    assert server.raw(f"{head}Content-Length: 1\r\n\r\nx".encode()).startswith(b"HTTP/1.1 201")
+    shown = server.raw(f"GET {scheme}://[::1]{ROOT}/A/message? HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert shown.startswith(b"HTTP/1.1 200") and shown.endswith(b"\r\n\r\nx")
+
+
+def test_the_host_of_a_target_counts_whatever_the_header_says(server: Server) -> None:
+    server.qm.put("A", b"x")
+    for host, header, status in (("web.example.com", "localhost", 403), ("localhost", "web.example.com", 200)):
+        said = server.raw(f"GET http://{host}{ROOT}/A/message HTTP/1.1\r\nHost: {header}\r\n\r\n".encode())
+        assert said.startswith(b"HTTP/1.1 %d" % status), said
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "query"),
+    [
+        ("http://a", ("",), {}),
+        ("http://a/", ("",), {}),
+        ("http://a?b=c", ("",), {"b": "c"}),
+        ("https://a:1/b%2Fc/d?e=http://f", ("b/c", "d"), {"e": "http://f"}),
+    ],
+)
+def test_the_path_of_a_target_of_the_absolute_form(target: str, path: tuple[str, ...], query: dict[str, str]) -> None:
+    head = parse(f"GET {target} HTTP/1.1\r\nHost: b".encode(), 0)
+    assert (head.path, head.query, head.headers["host"]) == (path, query, target.split("/")[2].partition("?")[0])
+
+
+@pytest.mark.parametrize(
+    "target", ["http:/a", "http:///a", "http://", "http://u@a/b", "http://:1/b", "ftp://a/b", "a:1", "*", "a/b"]
+)
+def test_a_target_that_is_none(server: Server, target: str) -> None:
+    assert server.raw(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()).startswith(b"HTTP/1.1 400")
+
+
 def test_two_that_differ_in_what_they_read_are_refused(server: Server) -> None:
     """Row 72."""
     head = f"POST {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nibm-mq-rest-csrf-token: 1\r\n"
