@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import socket
 import struct
+import threading
 from asyncio import selector_events
+from typing import Any
 
 import pytest
 
 from qmgr.daemon.stomp_connection import SLICE
 from tests.conftest import SOAK
-from tests.daemon.stomp_world import Client, Server
+from tests.daemon.stomp_world import DEADLINE, Client, Server, eventually
 
 STEP = 1 if SOAK else 3  # every byte of the ends of frames, and of the rest every so many
 
@@ -70,6 +72,44 @@ def test_who_says_no_more_hears_what_it_is_owed(server: Server, leaves: bool) ->
     client.close()
     assert server.bodies("A") == [b"body"] * count
     assert server.qm.transactions() == []
+
+
+def test_who_says_no_more_in_the_moment_in_which_its_receipt_is_due_hears_it(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a force and that of what the client says come to the loop together."""
+    around = server.listener._around
+    loop, forcer = around.loop, around.forcer
+    force, forced, may_force, at_rest, go_on = forcer._force, *(threading.Event() for _ in range(4))
+    told = loop.call_soon_threadsafe
+
+    def late(lsn: int) -> None:
+        assert may_force.wait(DEADLINE)
+        force(lsn)
+
+    def noted(callback: Any, *args: Any) -> Any:
+        handle = told(callback, *args)
+        if callback == forcer._done:
+            forced.set()
+        return handle
+
+    def rest() -> None:
+        at_rest.set()
+        assert go_on.wait(DEADLINE)
+
+    client.ask("SEND", b"before", destination="A")
+    monkeypatch.setattr(forcer, "_force", late)
+    monkeypatch.setattr(loop, "call_soon_threadsafe", noted)
+    client.say("SEND", b"body", destination="A", receipt="r")
+    eventually(lambda: bool(forcer._served))
+    told(rest)
+    assert at_rest.wait(DEADLINE)
+    client.socket.shutdown(socket.SHUT_WR)
+    may_force.set()
+    assert forced.wait(DEADLINE)
+    go_on.set()
+    assert client.read()["receipt-id"] == "r"
+    assert client.at_end()
 
 
 def iter_rest(client: Client) -> list[bytes]:
