@@ -18,7 +18,7 @@ from qmgr.delivery import NO_BOUND, Delivery, Holder, Watch
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import LOCAL, Peer
 from qmgr.locations import Location
-from qmgr.logged import TakesWaiting
+from qmgr.logged import TakesWaiting, without_waiting
 from qmgr.message import Message
 from qmgr.objects import check_name
 from qmgr.verbs import GetOptions, PutOptions, check_limit, wanted
@@ -45,6 +45,17 @@ NAMED = {
     *("queue", "define_queue", "alter_queue", "delete_queue", "clear_queue"),
     *("define_alias", "alter_alias", "delete_alias"),
 }
+
+
+Outcome = int | Callable[[], int]  # an LSN to force; or what has to wait for room in the log, and gives it then
+
+
+def now_or_later(work: Callable[[], int], rest: Callable[[], int] | None = None) -> Outcome:
+    """For event loops: the LSN that `work` returns; or `rest`, by default `work` itself, for a thread that may wait."""
+    try:
+        return without_waiting(work)
+    except TakesWaiting:
+        return rest or work
 
 
 class Rights(Protocol):
@@ -310,6 +321,10 @@ class Session:
             return self._holder.reject(deliveries, late=late)
         finally:
             self._look_around()
+
+    def reject_rest(self, deliveries: list[Delivery]) -> int:
+        """The same where some are refused already, and there was no room in the log for saying so of the others."""
+        return max(self.reject(deliveries, late=True), self.tail)
 
     def release(self, deliveries: list[Delivery]) -> None:
         """The client leaves in order, and never looked at them."""

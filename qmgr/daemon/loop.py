@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from qmgr.daemon.hands import Hands
 from qmgr.manager import QueueManager
 
 Callback = Callable[[Exception | None], None]
@@ -79,12 +80,13 @@ class Forcer:
 
 
 class LoopThread:
-    """The loop, its thread and its forcer."""
+    """The loop, its thread and its forcer, and threads for what may wait."""
 
     def __init__(self, force: Callable[[int], None]) -> None:
         self.users = 0
         self.loop = asyncio.new_event_loop()
         self.forcer = Forcer(force, self.loop)
+        self.hands = Hands("qmgr listener call")
         self._thread = threading.Thread(target=self.loop.run_forever, name="LISTENERS", daemon=True)
         self._thread.start()
 

@@ -76,6 +76,7 @@ class StompListener:
         self._around = Surroundings(
             loop=thread.loop,
             forcer=thread.forcer,
+            hands=thread.hands,
             overrun=self._service.sessions.overrun,
             timing=self._timing,
             max_body=self._service.channels.max_frame_length,

@@ -14,7 +14,7 @@ from qmgr.daemon.stomp_transactions import Transactions
 from qmgr.daemon.tls import common_name
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.infos import Peer
-from qmgr.session import Rights, Session, Sessions
+from qmgr.session import Outcome, Rights, Session, Sessions, now_or_later
 from qmgr.verbs import PutOptions
 
 LONGEST_BEAT = 10**7  # ms, two hours and more
@@ -44,8 +44,11 @@ class StompCommands:
         self._subscriptions: Subscriptions
         self._transactions: Transactions
 
-    def do(self, frame: Frame) -> int:
-        """Do what it asks for; the LSN that must be safe before the client hears of it, 0: none. Raises MQError."""
+    def do(self, frame: Frame) -> Outcome:
+        """Do what it asks for; the LSN that must be safe before the client hears of it, 0: none. Raises MQError.
+
+        What finds no room in the log is returned as work that waits for some.
+        """
         session = self._session
         if session is None:
             self._connect(frame)
@@ -146,7 +149,7 @@ class StompCommands:
 
     # ---- messages
 
-    def _send(self, session: Session, frame: Frame) -> int:
+    def _send(self, session: Session, frame: Frame) -> Outcome:
         headers = frame.headers
         what = self._repeated
         if what is None or what[0] is not headers:
@@ -159,24 +162,26 @@ class StompCommands:
             unit = self._transactions.named(name).unit
         elif self._shared.ending:
             self._check_not_ending()
-        return session.put_later(unit, queue, frame.body, options)[1]
+        return now_or_later(lambda: session.put_later(unit, queue, frame.body, options)[1])
 
-    def _acknowledge(self, session: Session, headers: dict[str, str]) -> int:
+    def _acknowledge(self, session: Session, headers: dict[str, str]) -> Outcome:
         name = headers.get("transaction")
         if name is None:
-            return session.accept(self._subscriptions.take(headers), None)
+            done = self._subscriptions.take(headers)
+            return now_or_later(lambda: session.accept(done, None))
         transaction = self._transactions.named(name)
         taken = self._subscriptions.take(headers)
         transaction.kept += self._subscriptions.keep(taken)
-        return session.accept(taken, transaction.unit)
+        return now_or_later(lambda: session.accept(taken, transaction.unit))
 
-    def _refuse(self, session: Session, headers: dict[str, str]) -> int:
+    def _refuse(self, session: Session, headers: dict[str, str]) -> Outcome:
         if headers.get("requeue") == "false":
             text = "NACK has requeue:false; what is refused goes back, or where BOTHRESH and BOQNAME of its queue say"
             raise Mistake(f"{text}; ACK it to be rid of it")
         name = headers.get("transaction")
         if name is None:
-            return session.reject(self._subscriptions.take(headers))
+            back = self._subscriptions.take(headers)
+            return now_or_later(lambda: session.reject(back), lambda: session.reject_rest(back))
         transaction = self._transactions.named(name)  # else the messages would be taken for nothing
         taken = self._subscriptions.take(headers)
         transaction.kept += self._subscriptions.keep(taken)

@@ -6,7 +6,8 @@ stomp_commands.py.
 
 A client that does not read: deliveries and its own frames stop while more than HIGH_WATER bytes wait for it, and it is
 cut off when that lasts. One that sends faster than the disk takes it: its frames stop while MOST_PENDING replies or
-MOST_BEHIND bytes wait, and of all clients while checkpoints do not keep up with what comes.
+MOST_BEHIND bytes wait, and of all clients while checkpoints do not keep up with what comes. What finds no room in the
+log waits for it in another thread; the frames behind it wait too, since they are to be done in their order.
 """
 
 import asyncio
@@ -18,10 +19,12 @@ from typing import Any, Protocol
 import attrs
 
 from qmgr import sockets
+from qmgr.daemon.hands import Hands
 from qmgr.daemon.loop import Forcer
 from qmgr.daemon.stomp_frames import DIALECTS, V12, Dialect, Frame, FrameError, Limits, Parser, encode
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.errors import MQError, Reason, Unavailable
+from qmgr.session import Outcome
 
 HIGH_WATER = 256 << 10  # bytes that wait to be sent
 MOST_PENDING = 1000  # actions that wait for a force
@@ -56,8 +59,11 @@ class Timing:
 class Commands(Protocol):
     """What frames mean; see stomp_commands.py."""
 
-    def do(self, frame: Frame) -> int:
-        """Do what it asks for; the LSN that must be safe before the client hears of it, 0: none. Raises MQError."""
+    def do(self, frame: Frame) -> Outcome:
+        """Do what it asks for; the LSN that must be safe before the client hears of it, 0: none. Raises MQError.
+
+        Or the rest of it, which takes waiting and gives that LSN.
+        """
 
     def go_on(self) -> None:
         """The client reads again."""
@@ -75,6 +81,7 @@ class Surroundings:
 
     loop: asyncio.AbstractEventLoop
     forcer: Forcer
+    hands: Hands  # for what may wait
     timing: Timing
     max_body: int  # bytes
     wall_us: Callable[[], int]
@@ -139,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._began = 0.0  # when a frame began that is not there yet; 0: none
         self._stalled = 0.0  # since when the client reads nothing of what waits for it; 0: it does
         self._moved = 0, 0  # `_progress` then
-        self._held_up = False  # an answer from another thread is waited for
+        self._held_up = 0  # answers from other threads that are waited for
         self._paused = False  # more than HIGH_WATER bytes wait
         self._brings = False  # it is one that sends
         self._reading = True
@@ -243,10 +250,14 @@ class Connection(asyncio.Protocol):
                 self._around.loop.call_soon(self._work)
         except MQError as exc:
             self.fail(exc)
-        if self._lsn > self._asked and not self.closed:  # of frames that asked for no receipt
+        self._ask_for_rest()
+        self._regulate()
+
+    def _ask_for_rest(self) -> None:
+        """A force of what was done and has asked for no receipt."""
+        if self._lsn > self._asked and not self.closed:
             self._asked = self._lsn
             self._around.forcer.ask(self._lsn, self._hear)
-        self._regulate()
 
     def _do(self, frame: Frame) -> None:
         """What goes wrong with a frame is told to the client."""
@@ -254,18 +265,62 @@ class Connection(asyncio.Protocol):
         try:
             assert self._commands is not None
             self._brings = self._brings or frame.command == "SEND"
-            lsn = self._commands.do(frame)
-        except MQError as exc:
-            self.fail(exc, receipt)
-            return
+            done = self._commands.do(frame)
         except Exception as exc:
-            text = f"a {frame.command} frame met an error of the queue manager's own: {type(exc).__name__}: {exc}"
-            self.fail(MQError(text), receipt)
+            self._fail_for(exc, frame.command, receipt)
             return
+        if not isinstance(done, int):
+            self.do_at_length(done, lambda lsn: self._done(lsn, receipt), frame.command, receipt)
+        elif receipt is None or self.closed:  # DISCONNECT has said it already
+            self._done(done, None)
+        else:
+            self._done(done, receipt)
+
+    def _done(self, lsn: int, receipt: str | None) -> None:
         if lsn > self._lsn:
             self._lsn = lsn
-        if receipt is not None and not self.closed:  # DISCONNECT has said it already
+        if receipt is not None:
             self.acknowledge(receipt)
+
+    def _fail_for(self, exc: Exception, what: str, receipt: str | None) -> None:
+        if not isinstance(exc, MQError):
+            exc = MQError(f"a {what} frame met an error of the queue manager's own: {type(exc).__name__}: {exc}")
+        self.fail(exc, receipt)
+
+    def do_at_length(
+        self, work: Callable[[], int], done: Callable[[int], None], what: str, receipt: str | None = None
+    ) -> None:
+        """Have a thread do it that may wait; `done` hears of it in the loop. No frame is taken until then.
+
+        A reply that is due for it comes before the last word.
+        """
+
+        def over(lsn: int, error: Exception | None) -> None:
+            self._held_up -= 1
+            self._pending -= 1
+            if error is None:
+                done(lsn)
+            else:
+                self._fail_for(error, what, receipt)
+            self._ask_for_rest()
+            if self._farewell is not None and not self._pending:
+                self._say_farewell()
+            self._resume()
+
+        def run() -> None:
+            lsn, error = 0, None
+            try:
+                lsn = work()
+            except Exception as exc:
+                error = exc
+            self.next_turn_threadsafe(lambda: over(lsn, error))
+
+        self._held_up += 1
+        self._pending += 1
+        try:
+            self._around.hands.do(run)
+        except (RuntimeError, MemoryError):  # the system has no more threads
+            run()
 
     def _stopped(self) -> bool:
         """No frame is taken for now."""
@@ -299,7 +354,7 @@ class Connection(asyncio.Protocol):
 
     def hold_up(self) -> None:
         """No frame is taken until `accepted`, or the end."""
-        self._held_up = True
+        self._held_up += 1
 
     def stop_deliveries(self) -> None:
         if self._commands is not None and not self.closed:
@@ -309,7 +364,7 @@ class Connection(asyncio.Protocol):
         """The client is who it says it is: the limits of a stranger are over."""
         self._be_known()
         self._deadline = 0.0
-        self._held_up = False
+        self._held_up = 0
         self._parser.dialect = self.dialect
         self._parser.limits = Limits(HEAD, HEADERS, self._around.max_body)
         self._resume()

@@ -14,7 +14,7 @@ from qmgr.daemon.stomp_frames import END, Dialect, encode_headers
 from qmgr.daemon.stomp_messages import message_headers, queue_of
 from qmgr.delivery import Delivery, Watch
 from qmgr.errors import Mistake, MQError, Reason, SyncpointLimit
-from qmgr.session import Session
+from qmgr.session import Session, now_or_later
 
 PREFETCH = 100  # messages sent and not acknowledged, unless SUBSCRIBE says otherwise
 MOST_PREFETCH = 1000
@@ -47,6 +47,9 @@ class Channel(Protocol):
     def after(self, lsn: int, action: Callable[[], None]) -> None:
         """Do it when the log is safe up to the LSN, and after all that was to be done before."""
 
+    def do_at_length(self, work: Callable[[], int], done: Callable[[int], None], what: str) -> None:
+        """Have a thread do it that may wait; `done` hears of it. What can't be done ends the connection."""
+
     def send(self, data: bytes) -> None: ...
 
     def next_turn(self, action: Callable[[], None]) -> None:
@@ -70,6 +73,7 @@ class Subscription:
         self.ack = ack
         self.name = name if named else None
         self.sent: dict[int, Sent] = {}  # by the number of sending, in that order
+        self._getting: list[Delivery] = []  # with ack:auto, until there is room in the log for saying so
         self._coming: deque[Delivery] = deque()
         self._waiting = 0  # of those, how many a force is waited for
         self._group = group
@@ -108,15 +112,26 @@ class Subscription:
         self._watch = None if taken else watch
         if not taken:
             return
-        if self.ack is Ack.AUTO:
-            try:
-                lsn = max(lsn, self._session.accept(taken))
-            except MQError:
-                self._session.release(taken)  # the client can't have seen them
-                raise
+        got = now_or_later(lambda: self._get(taken)) if self.ack is Ack.AUTO else 0
+        self._group.hold(taken)
+        if isinstance(got, int):
+            self._come(taken, max(lsn, got))
+        else:
+            self._getting = taken
+            self._channel.do_at_length(got, lambda end: self._come(taken, max(lsn, end)), "MESSAGE")
+
+    def _get(self, taken: list[Delivery]) -> int:
+        try:
+            return self._session.accept(taken)
+        except MQError:
+            self._session.release(taken)  # the client can't have seen them
+            raise
+
+    def _come(self, taken: list[Delivery], lsn: int) -> None:
+        """They are for the client, once the log is safe up to there."""
+        self._getting = []
         self._coming += taken
         self._waiting += len(taken)
-        self._group.hold(taken)
         self._channel.after(lsn, lambda: self._forced(len(taken)))
 
     def pump_soon(self) -> None:
@@ -143,7 +158,7 @@ class Subscription:
 
     def unsent(self) -> list[Delivery]:
         """What the client can't have seen; none of what it got with ack:auto is given back."""
-        return [] if self.ack is Ack.AUTO else list(self._coming)
+        return self._getting if self.ack is Ack.AUTO else list(self._coming)
 
     def take(self, number: int) -> list[Delivery]:
         """What an ACK or NACK of this one is for."""
@@ -163,7 +178,7 @@ class Subscription:
     # ----
 
     def _room(self) -> int:
-        if self._ended or self._coming or self._group.stopped or not self._channel.writable:
+        if self._ended or self._getting or self._coming or self._group.stopped or not self._channel.writable:
             return 0
         group = self._group
         if group.full:

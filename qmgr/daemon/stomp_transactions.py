@@ -7,7 +7,7 @@ import attrs
 from qmgr.delivery import Delivery
 from qmgr.errors import Mistake, Reason, SyncpointLimit, UnitOfWorkEnded
 from qmgr.manager import UnitOfWork
-from qmgr.session import Session
+from qmgr.session import Outcome, Session, now_or_later
 
 MOST = 100  # transactions that a connection may have open at a time
 MOST_REFUSED = 5000  # NACKs of all of them
@@ -61,17 +61,15 @@ class Transactions:
             text = f"the transactions of a STOMP connection may have {MOST_REFUSED} NACKs together; end some of them"
             raise SyncpointLimit(text)
 
-    def commit(self, name: str) -> int:
+    def commit(self, name: str) -> Outcome:
         """The LSN to force before the client hears of it. Raises BackedOut (2003)."""
         transaction = self._end(name)
-        lsn = self._session.commit_later(transaction.unit)
-        return max(lsn, self._give_back(transaction))
+        return self._give_back(transaction, self._session.commit_later(transaction.unit))
 
-    def abort(self, name: str) -> int:
+    def abort(self, name: str) -> Outcome:
         """The same; messages that it has acknowledged return to their queues."""
         transaction = self._end(name)
-        lsn = self._session.backout_later(transaction.unit)
-        return max(lsn, self._give_back(transaction))
+        return self._give_back(transaction, self._session.backout_later(transaction.unit))
 
     def _end(self, name: str) -> Transaction:
         transaction = self.named(name)
@@ -80,6 +78,9 @@ class Transactions:
         self._let_go(transaction.kept)
         return transaction
 
-    def _give_back(self, transaction: Transaction) -> int:
-        """The unit of work has ended, whatever has become of these."""
-        return self._session.reject(transaction.refused, late=True) if transaction.refused else 0
+    def _give_back(self, transaction: Transaction, lsn: int) -> Outcome:
+        """The unit of work has ended, at the LSN, whatever has become of these."""
+        session, refused = self._session, transaction.refused
+        if not refused:
+            return lsn
+        return now_or_later(lambda: max(lsn, session.reject(refused, late=True)), lambda: session.reject_rest(refused))

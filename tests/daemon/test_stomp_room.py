@@ -1,0 +1,201 @@
+"""What finds no room in the log waits for it in a thread of its own: other clients go on, frames keep their order."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import attrs
+import pytest
+
+from recovery.records import GET_COST
+from tests.daemon.stomp_world import DEADLINE, Client, Server, eventually
+
+
+@attrs.define
+class Log:
+    """One that has no room, until a call that waits for some is let go on."""
+
+    server: Server
+    made: list[str] = attrs.Factory(list)  # the threads in which room was made
+    go_on: threading.Event = attrs.Factory(threading.Event)
+    limit: int = 0
+
+    def fill(self) -> None:
+        space = self.server.qm._engine.log.space
+        self.limit, space.limit = space.limit, 0
+
+    def make_space(self, size: int, promise: int, spare: bool) -> str:
+        self.made.append(threading.current_thread().name)
+        assert self.go_on.wait(DEADLINE)
+        self.server.qm._engine.log.space.limit = self.limit
+        return ""
+
+    def is_waited_for(self) -> None:
+        """And not by the loop, which has all clients."""
+        eventually(lambda: bool(self.made))
+        assert "LISTENERS" not in self.made
+        with self.server.client() as other:
+            other.subscribe("NONE", ack="client")
+            other.ask("UNSUBSCRIBE", id="s1")
+
+
+@pytest.fixture
+def log(server: Server) -> Iterator[Log]:
+    engine = server.qm._engine
+    server.qm.define_queue("NONE")
+    made = Log(server)
+    usual, engine._make_space = engine._make_space, made.make_space
+    yield made
+    made.go_on.set()
+    engine._make_space = usual
+
+
+def test_a_send_waits_for_room_elsewhere_and_what_follows_it_comes_after_it(
+    server: Server, client: Client, log: Log
+) -> None:
+    log.fill()
+    for number in range(3):
+        client.say("SEND", b"%d" % number, destination="A", receipt=f"{number}")
+    log.is_waited_for()
+    log.go_on.set()
+    assert [client.read()["receipt-id"] for _ in range(3)] == ["0", "1", "2"]
+    assert server.bodies("A") == [b"0", b"1", b"2"]
+
+
+def test_a_send_without_a_receipt_is_done_too(server: Server, client: Client, log: Log) -> None:
+    log.fill()
+    client.say("SEND", b"x", destination="A")
+    log.is_waited_for()
+    log.go_on.set()
+    eventually(lambda: server.bodies("A") == [b"x"])
+    client.ask("SEND", b"y", destination="A")
+
+
+@pytest.mark.parametrize("transaction", [None, "t"])
+def test_an_acknowledgement_waits_for_room_elsewhere(
+    server: Server, client: Client, log: Log, transaction: str | None
+) -> None:
+    server.qm.put("A", b"x")
+    client.subscribe("A", prefetch_count="1")
+    got = client.message()
+    named = {} if transaction is None else {"transaction": transaction}
+    if transaction is not None:
+        client.say("BEGIN", transaction=transaction)
+        client.ask("SEND", b"sent", destination="B", transaction=transaction, persistent="false")
+    log.fill()
+    client.say("ACK", id=got["ack"], **named)
+    log.is_waited_for()
+    log.go_on.set()
+    if transaction is not None:
+        client.ask("COMMIT", transaction=transaction)
+        assert server.bodies("B") == [b"sent"]
+    client.ask("DISCONNECT")
+    assert server.bodies("A") == []
+
+
+@pytest.mark.parametrize("end", [None, "COMMIT", "ABORT"])
+def test_a_refusal_waits_for_room_elsewhere(server: Server, client: Client, log: Log, end: str | None) -> None:
+    server.qm.put("A", b"x")
+    client.subscribe("A", prefetch_count="1")
+    got = client.message()
+    if end is None:
+        log.fill()
+        client.say("NACK", id=got["ack"], receipt="r")
+    else:
+        client.say("BEGIN", transaction="t")
+        client.ask("NACK", id=got["ack"], transaction="t")
+        log.fill()
+        client.say(end, transaction="t", receipt="r")
+    log.is_waited_for()
+    log.go_on.set()
+    answers = {frame.command: frame for frame in (client.read(), client.read())}
+    assert answers["RECEIPT"]["receipt-id"] == "r"
+    assert answers["MESSAGE"]["backout-count"] == "1"
+
+
+def test_what_is_refused_in_parts_is_refused_once(server: Server, client: Client, log: Log) -> None:
+    """The first part is done at once, and for the second there is no room."""
+    engine = server.qm._engine
+    engine.max_uncommitted = part = 10  # MAXUMSGS
+    for number in range(2 * part):
+        server.qm.put("A", b"%d" % number)
+    client.subscribe("A", ack="client", prefetch_count="1000")
+    got = [client.message() for _ in range(2 * part)]
+    log.fill()
+    space, unit = engine.log.space, engine.new_unit("", None)
+    space.limit = engine.log.buffer.tail + space.promised + engine.promise_of(unit, GET_COST * part)
+    engine.disown(unit)
+    client.say("NACK", id=got[-1]["ack"], receipt="r")
+    log.is_waited_for()
+    assert sum(server.counts("A").values()) < 2 * part
+    log.go_on.set()
+    answers = [client.read() for _ in range(2 * part + 1)]
+    assert [frame.headers.get("backout-count") for frame in answers if frame.command == "MESSAGE"] == ["1"] * 2 * part
+
+
+def test_what_is_delivered_without_acknowledgements_waits_for_room_elsewhere(
+    server: Server, client: Client, log: Log
+) -> None:
+    server.qm.put("A", b"x")
+    log.fill()
+    client.subscribe("A", ack="auto")
+    log.is_waited_for()
+    log.go_on.set()
+    assert client.message().body == b"x"
+    client.ask("DISCONNECT")
+    assert server.bodies("A") == []
+
+
+def test_who_hears_that_there_is_no_room_hears_it_for_that_frame(server: Server, client: Client, log: Log) -> None:
+    log.fill()
+    server.qm._engine._make_space = lambda size, promise, spare: "the log is full"
+    client.say("SEND", b"x", destination="A", receipt="r")
+    error = client.error()
+    assert (error["reason-code"], error["receipt-id"]) == ("2102", "r")
+    server.qm._engine.log.space.limit = log.limit
+    assert server.bodies("A") == []
+
+
+@pytest.mark.parametrize("how", ["closed", "half"])
+def test_who_goes_while_room_is_made(server: Server, log: Log, how: str) -> None:
+    """The half that is closed hears the receipt; a message that was sent and not answered for may be there."""
+    with server.client() as client:
+        log.fill()
+        client.say("SEND", b"x", destination="A", receipt="r")
+        log.is_waited_for()
+        if how == "half":
+            client.socket.shutdown(socket.SHUT_WR)
+        else:
+            client.close()
+        log.go_on.set()
+        if how == "half":
+            assert client.read()["receipt-id"] == "r"
+            assert client.at_end()
+    server.all_gone()
+    eventually(lambda: server.bodies("A") == [b"x"])
+
+
+def test_who_is_stopped_while_room_is_made_hears_what_became_of_its_frame(server: Server, log: Log) -> None:
+    with server.client() as client:
+        log.fill()
+        client.say("SEND", b"x", destination="A", receipt="r")
+        log.is_waited_for()
+        session = next(iter(server.qm.sessions))
+        session.stop()
+        eventually(lambda: not len(server.qm.sessions))
+        log.go_on.set()
+        assert client.read()["receipt-id"] == "r"
+        assert client.error()["reason-code"] == "2203"
+
+
+def test_where_there_is_no_thread_for_it_it_is_done_all_the_same(
+    server: Server, client: Client, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(work: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(server.listener._around.hands, "do", none_left)
+    log.go_on.set()
+    log.fill()
+    client.ask("SEND", b"x", destination="A")
+    assert log.made == ["LISTENERS"]
