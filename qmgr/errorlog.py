@@ -89,6 +89,7 @@ MESSAGES = {
     "AMQ9207": ("E", "The data received from {peer} is not valid: {text}"),
     "AMQ9001": ("W", "LogSync is {sync}: after a crash of the machine the last moments of the log may be missing."),
     "AMQ9002": ("E", "A checkpoint could not be taken, the one before counts on: {text}"),
+    "AMQ9035": ("W", "Few file descriptors are left for clients and for files, {count}: raise the limit (ulimit -n)."),
     "AMQ9034": ("W", "Queue manager {qmgr!r} had not ended in order: its log goes up to {text}."),
     "AMQ9033": ("W", "Connection {number}, of {owner}, was stopped by an operator."),
     "AMQ9032": ("W", "Listener {name!r} has {count} connections that have not said who they are: the oldest ones go."),

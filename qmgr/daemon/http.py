@@ -15,6 +15,7 @@ import threading
 from http import HTTPStatus
 from typing import cast
 
+from logger.disk import way_on
 from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon import metrics
@@ -74,7 +75,9 @@ class HttpListener:
             except OSError as exc:
                 if self._socket is None:
                     return
-                hardship.met(f"listener {name!r} can't accept: {exc}")  # descriptors: those that are open may be closed
+                hardship.met(
+                    f"listener {name!r} can't accept: {exc}{way_on(exc)}"
+                )  # descriptors: those that are open may be closed
                 service.clock.wait(threading.Event(), REST)
                 continue
             connection = Connection(self, accepted, f"{address[0]}:{address[1]}")

@@ -24,6 +24,7 @@ from qmgr.ownership import refuse_root
 from qmgr.session import Sessions
 
 MODES = ("quiesce", "immediate", "preemptive")
+FEW = 25  # descriptors: what a few clients take, and a checkpoint with its files
 WAYS_OUT = {  # where a listener can't have its address and port
     errno.EADDRINUSE: "; end the program that has it, or give the listener another Port in {}",
     errno.EADDRNOTAVAIL: "; this machine has no such address, now at least: correct Address in {}",
@@ -138,6 +139,7 @@ class Service:
         self._keep_listed()
         self._run_mqsc()
         self._listen()
+        self._say_if_few_descriptors()
         self._life.say(Stage.RUNNING, self.manager.restart_report.epoch)
 
     def _keep_listed(self) -> None:
@@ -186,6 +188,14 @@ class Service:
                 raise Unavailable(text, name=self.name) from exc
             port = _port(listener, config)
             self.say("AMQ5026", name=config.name, protocol=config.protocol.value, address=config.address, port=port)
+
+    def _say_if_few_descriptors(self) -> None:
+        """Where a client finds none it hears nothing, and what listeners say of that comes too late."""
+        left = 0
+        with contextlib.suppress(OSError), socket.socket() as lowest:  # that is free
+            left = max(0, self.disk.most_open() - lowest.fileno())
+        if left < FEW:
+            self.say("AMQ9035", count=left)
 
     def _start(self, listener: Listener) -> None:
         self._listeners.append(listener)

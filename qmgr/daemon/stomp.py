@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from logger.disk import way_on
 from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon.hardship import Hardship
@@ -98,7 +99,7 @@ class StompListener:
             try:
                 client, _ = await loop.sock_accept(listening)
             except OSError as exc:  # no descriptors, say: those who are there are served on
-                hardship.met(f"listener {name!r} can't accept: {exc}")
+                hardship.met(f"listener {name!r} can't accept: {exc}{way_on(exc)}")
                 await asyncio.sleep(REST)
                 continue
             try:

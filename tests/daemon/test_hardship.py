@@ -50,6 +50,7 @@ def test_row_76_a_listener_without_descriptors_says_so_once_and_accepts_again(
         waiting = [socket.create_connection(place, timeout=LONG) for _ in range(3)]
         until(lambda: len(refused) >= 5)
     assert [text for amq, text in around.said if "Too many open files" in str(text)] == [around.said[0][1]]
+    assert "raise the limit (ulimit -n)" in around.said[0][1]["text"]
     for one in waiting:
         one.sendall(b"what nobody speaks\r\n\r\n\0")
         while one.recv(1000):  # an answer, and the end of the connection

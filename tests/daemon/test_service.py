@@ -19,7 +19,7 @@ from logger.clock import SystemClock
 from qmgr import ini, life
 from qmgr.daemon import process
 from qmgr.daemon.process import Daemon
-from qmgr.daemon.service import Makers, Service
+from qmgr.daemon.service import FEW, Makers, Service
 from qmgr.daemon.starting import explain
 from qmgr.daemon.systemd import Notifier
 from qmgr.daemon.wakeups import Wakeups
@@ -420,6 +420,33 @@ def test_users_that_can_not_be_read_are_told_of_before_they_come() -> None:
     given.service.end(at_once=True)
     text = "AMQ9016E: Clients that have to say who they are will be refused: AMQ6162E: /data/qmgrs/QM1/users.json is"
     assert text in given.errors()
+
+
+@pytest.mark.parametrize(("left", "said"), [(-1, "0"), (0, "0"), (FEW - 1, f"{FEW - 1}"), (FEW, None)])
+def test_row_76_a_start_with_few_descriptors_says_so(
+    left: int, said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = Given()
+    with socket.socket() as lowest:
+        most = lowest.fileno() + left
+    monkeypatch.setattr(given.disk, "most_open", lambda: most)
+    given.service.start()
+    given.service.end(at_once=True)
+    text = f"AMQ9035W: Few file descriptors are left for clients and for files, {said}: raise the limit (ulimit -n)."
+    assert (text in given.errors()) == (said is not None)
+    assert ("AMQ9035" in given.errors()) == (said is not None)
+
+
+def test_row_76_a_start_with_no_descriptor_at_all_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Given()
+
+    def none_left(*args: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socket", none_left)
+    given.service.start()
+    given.service.end(at_once=True)
+    assert "AMQ9035W: Few file descriptors are left for clients and for files, 0: " in given.errors()
 
 
 # Its parts
