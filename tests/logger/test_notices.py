@@ -96,3 +96,34 @@ def test_a_notice_that_can_not_be_written_is_not_believed() -> None:
     assert not notices.covers(1)
     notices.add(1)
     assert notices.covers(1)
+
+
+def test_what_nobody_reported_is_not_covered_by_what_lies_around_it() -> None:
+    disk = with_extents(range(0))
+    notices = ArchivedNotices(disk, "/log", ID)
+    notices.add(1)
+    notices.add(3)
+    assert [s for s in range(6) if notices.covers(s)] == [1, 3]
+    notices.add(2)
+    assert json.loads(disk.peek("/log/amqharch.fil"))["archived"] == [[1, 3]]
+
+
+def test_a_notice_of_a_part_of_what_was_reported_takes_nothing_back() -> None:
+    disk = with_extents(range(0))
+    notices = ArchivedNotices(disk, "/log", ID)
+    notices.add(1, 9)
+    notices.add(3)
+    notices.add(4, 6)
+    assert [s for s in range(12) if notices.covers(s)] == list(range(1, 10))
+
+
+def test_what_is_still_to_be_written_is_forgotten_durably() -> None:
+    disk = with_extents(range(0))
+    notices = ArchivedNotices(disk, "/log", ID)
+    notices.add(1, 4)
+    notices.add(8, 9)
+    notices.forget_from(10)
+    for sequence, left in ((8, [1, 2, 3, 4]), (3, [1, 2]), (1, [])):
+        notices.forget_from(sequence)
+        for seen in (notices, ArchivedNotices(disk.snapshot(LOSE_ALL), "/log", ID)):
+            assert [s for s in range(12) if seen.covers(s)] == left
