@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from logger import claims
-from logger.archive import Archive
+from logger.archive import Archive, undone_in
 from logger.archive_plan import Action, ArchivePolicy, Held, Plan
 from logger.compressed import Compression
 from logger.disk import Disk
 from logger.errors import ArchiveFailed, LogError
-from logger.history import History
+from logger.extent import linear_number
+from logger.history import History, index_name
 from tests.conftest import SOAK
 from tests.logger.extents import ACTIVE, ARCHIVE, HOUR, ID, SMALL, START, content, name, with_extents
 from tests.sim.disk import EFFECTS, SimCrash, SimDisk
@@ -417,3 +418,52 @@ def test_the_names_above_an_archive_elsewhere_are_durable_before_anything_is_mov
     after = History(disk.crash(LOSE_ALL), [ACTIVE, far], ID, SMALL).places()
     assert set(after) == set(before)
     assert any(place.path.startswith(far) for place in after.values())
+
+
+# What is promised to those who ask
+
+
+def test_a_plan_tells_no_damage_of_an_extent_that_may_be_being_made() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    for sequence in (2, LAST - 1, LAST):
+        disk.poke(f"{ACTIVE}/{name(sequence)}", content(sequence)[:-1])
+    assert plan(disk, Action.ARCHIVE).damaged == (f"{ACTIVE}/{name(2)}",)
+
+
+def test_between_the_last_question_for_a_gate_and_the_removal_none_comes_down() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    said: list[str] = []
+
+    class Deciding:
+        def __enter__(self) -> None:
+            said.append("decide")
+
+        def __exit__(self, *exc: object) -> None:
+            said.append("decided")
+
+    def gates() -> dict[str, int]:
+        said.append("ask")
+        return {}
+
+    disk.before_effect = lambda kind, path: said.append("remove") if kind == "unlink" else None
+    todo = plan(disk, Action.REMOVE, after=4 * 3600)
+    made(disk).run(todo, needed_from=gates, removing=Deciding())
+    assert said == ["decide", "ask", "remove", "decided"] * len(todo.steps) != []
+
+
+def test_an_archive_that_goes_meanwhile_is_an_error_and_its_extents_are_not_passed_over() -> None:
+    """The system says of it the same as of an extent that somebody else has removed."""
+    disk = with_extents(range(1, LAST + 1))
+    disk.fail("create", errno.ENOENT, where=lambda path: path.startswith(f"{ARCHIVE}/S"))
+    with pytest.raises(ArchiveFailed, match="could not be archived"):
+        do(disk, Action.ARCHIVE)
+    check(disk)
+
+
+def test_of_a_past_that_was_undone_no_index_is_left_beside_the_extents_that_are_written_anew() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    for sequence in range(1, LAST + 1):
+        disk.poke(f"{ACTIVE}/{index_name(linear_number(sequence))}", b"index")
+    assert undone_in(disk, History(disk, [ACTIVE, ARCHIVE], ID, SMALL), since=4, current=LAST) == frozenset()
+    left = [path for path in disk.files(ACTIVE) if path.endswith(".IDX")]
+    assert left == [f"{ACTIVE}/{index_name(linear_number(sequence))}" for sequence in (1, 2, 3)]
