@@ -10,16 +10,17 @@ import attrs
 import pytest
 
 import qmgr
-from logger import claims, control, extent
+from logger import at_rest, claims, control, extent, undone
 from logger.at_rest import control_path
 from logger.compressed import Compression, compress
-from logger.config import LogType
+from logger.config import LogConfig, LogType
 from logger.disk import PosixDisk, make_dirs
-from logger.extent import linear_number
-from logger.migrate import MOVED_FROM, copy
+from logger.extent import file_name, linear_number
+from logger.migrate import MOVED_FROM, copy, to_circular
 from qmgr.migration import migrate_log
 from recovery import checkpoint
 from tests.conftest import SOAK
+from tests.logger.extents import ID
 from tests.qmgr.world import SMALL
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.life import DATA, LOG, NAME, Life, Lookout, Setup
@@ -727,3 +728,19 @@ def test_a_run_without_options_completes_what_was_begun_with_its_log_management(
         completed += "LogType=LINEAR" in text
         assert ("LogType=LINEAR" not in text) or "LogManagement=Automatic" in text
     assert completed > 2
+
+
+@pytest.mark.parametrize(("known", "since"), [(0, 5), (2, 2), (7, 5)])
+def test_from_where_the_log_is_circular_or_before_an_archive_is_not_its_past(known: int, since: int) -> None:
+    """Before: the archive was away when a backup was put back, and could not be looked at yet."""
+    disk, config = SimDisk(), LogConfig(path="/log", log_type=LogType.LINEAR, primary_files=3, file_pages=64)
+    at_rest.create(disk, config, ID)
+    file = control.ControlFile(disk, control_path("/log"))
+    at = 5 * config.extent_bytes
+    file.write(attrs.evolve(file.state, head=at, checkpoint=at, durable=at, clean_end=at))
+    file.close()
+    if known:
+        undone.write(disk, "/log", ID, undone.Undone(frozenset({file_name(0)}), known))
+    to_circular(disk, "/log", 3)
+    left = undone.read(disk.crash(LOSE_ALL), "/log", ID)
+    assert (left.since, len(left.names)) == (since, bool(known))
