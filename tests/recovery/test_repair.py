@@ -1259,6 +1259,29 @@ def test_crash_before_any_change_of_the_disk(case: str, blow: Callable[[Past, Li
     assert seen > 20 and looked > 2
 
 
+def test_what_a_killed_repair_left_in_memory_of_its_directory_is_durable_before_the_next_one_changes_a_file() -> None:
+    """Else a power failure in that one takes the plan and the originals of what it has changed."""
+    life, _ = struck(of("circular-killed"), swapped)
+    directory, followed = f"{HOME}/repair-1", 0
+
+    def killed(kind: str, path: str) -> None:
+        if kind == "sync_dir" and path == HOME and life.disk.exists(directory) and not life.disk.list(directory):
+            fork = life.fork(KEEP_ALL)
+            with Lookout(fork.disk, lambda kind, changed: following(fork, kind, changed)):
+                repair(fork, accept_loss=True)
+
+    def following(fork: Life, kind: str, changed: str) -> None:
+        nonlocal followed
+        if kind == "rename" and changed.startswith(LOG):
+            followed += 1
+            after = fork.disk.snapshot(LOSE_ALL)
+            assert after.exists(f"{directory}/plan") and after.list(f"{directory}/log/active"), f"before {changed}"
+
+    with Lookout(life.disk, killed):
+        repair(life, accept_loss=True)
+    assert followed
+
+
 def test_a_plan_that_a_killed_repair_left_in_memory_is_durable_before_the_next_one_follows_it() -> None:
     """Else a power failure in that one leaves files that were changed, and no word of where their originals are."""
     life, _ = struck(of("circular-killed"), swapped)
