@@ -19,6 +19,7 @@ from logger.compressed import open_plain
 from logger.config import LogConfig
 from logger.crc import crc32
 from logger.disk import PAGE, Disk, make_dirs, read_whole, replace_file, size_of
+from logger.errors import LogDamaged
 from logger.extent import SPARES
 from logger.history import extent_of, index_name
 from logger.migrate import copy
@@ -28,6 +29,7 @@ from recovery.diagnosis import Change, Examination, Put, PutCopy, PutCut, PutMad
 CHUNK = 1 << 20
 DIRECTORY = "repair-"
 PLAN = "plan"
+PARTS = {"steps", "rests_on", "found", "lost"}  # of a plan, beside the CRC of them all
 DONE = "done"
 UNREAD = -1  # the size of a file that can't be opened
 
@@ -85,7 +87,7 @@ def prepare(disk: Disk, data_dir: str, log: LogConfig, examination: Examination)
         "found": examination.lines(),
         "lost": examination.lost.lines() if examination.lost else [],
     }
-    replace_file(disk, f"{directory}/{PLAN}", json.dumps(plan, indent=1).encode())
+    replace_file(disk, f"{directory}/{PLAN}", json.dumps(plan | {"crc": _crc_of(plan)}, indent=1).encode())
     return directory
 
 
@@ -181,8 +183,23 @@ def _pieces(disk: Disk, change: Change) -> Iterator[bytes]:
 
 
 def _plan(disk: Disk, directory: str) -> dict[str, Any]:
-    plan: dict[str, Any] = json.loads(read_whole(disk, f"{directory}/{PLAN}"))
-    return plan
+    """What was planned. Raises LogDamaged: files may be half changed, of which only this says how they were."""
+    path = f"{directory}/{PLAN}"
+    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+        plan: dict[str, Any] = json.loads(read_whole(disk, path))
+        crc = plan.pop("crc", None)  # a plan of an older version has none
+        if plan and plan.keys() <= PARTS and crc in (None, _crc_of(plan)):
+            return plan
+    raise LogDamaged(
+        f"{path} is damaged, which says what a repair that was interrupted has still to change; put what lies in "
+        f"{directory}/log and {directory}/data, the originals, back into the directories of log and data, move "
+        f"{directory} away, and repair again",
+        path=path,
+    )
+
+
+def _crc_of(plan: dict[str, Any]) -> int:
+    return crc32(json.dumps(plan).encode())
 
 
 def _steps(disk: Disk, directory: str, log_dir: str) -> list[dict[str, Any]]:

@@ -1409,6 +1409,28 @@ def test_a_repair_that_was_interrupted_cuts_nothing_when_the_extent_that_was_mis
     goes_on(life, past.last)
 
 
+def test_the_plan_of_an_interrupted_repair_that_is_damaged_is_told_in_a_sentence_that_leads_back() -> None:
+    """Without it a swap that is half done looks like the loss of an extent, whose only copy is among the originals."""
+    past = of("circular-killed")
+    life = struck_while_it_repairs(past, swapped)
+    plan = f"{HOME}/repair-1/plan"
+    good = life.disk.peek(plan)
+    flips = [good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(2, len(good), 9)]
+    for bad in (b"", b"{}", b"5", b"[]", b"null", b"\xff", b"[" * 100_000, good[:-2], *flips):
+        life.disk.poke(plan, bad)
+        for do in (check, repair):
+            with pytest.raises(qmgr.Damaged, match=rf"{plan} is damaged.*put what lies in .*move .* away, and repair"):
+                do(life)
+    originals = f"{HOME}/repair-1"
+    for path in life.disk.files(originals):
+        for part, home in (("log", LOG), ("data", HOME)):
+            if path.startswith(f"{originals}/{part}/"):
+                life.disk.poke(path.replace(f"{originals}/{part}", home), life.disk.peek(path))
+        life.disk.remove(path)
+    assert repair(life).examination.lost is None
+    goes_on(life, past.last)
+
+
 @pytest.mark.parametrize("kind", ["open", "list"])
 def test_an_archive_that_can_not_be_looked_at_keeps_nobody_from_a_repair_that_does_not_need_it(kind: str) -> None:
     past = of("linear-killed")
