@@ -5,16 +5,28 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from logger import claims
+from logger import claims, undone
 from logger.archive import Archive, undone_in
 from logger.archive_plan import Action, ArchivePolicy, Held, Plan
 from logger.compressed import Compression
-from logger.disk import Disk
+from logger.config import LogType
+from logger.disk import PAGE, Disk
 from logger.errors import ArchiveFailed, LogError
 from logger.extent import linear_number
 from logger.history import History, index_name
 from tests.conftest import SOAK
-from tests.logger.extents import ACTIVE, ARCHIVE, HOUR, ID, SMALL, START, content, name, with_extents
+from tests.logger.extents import (
+    ACTIVE,
+    ARCHIVE,
+    HOUR,
+    ID,
+    SMALL,
+    START,
+    content,
+    name,
+    with_extents,
+    written_by_the_log,
+)
 from tests.sim.disk import EFFECTS, SimCrash, SimDisk
 from tests.sim.loss import DATA_ONLY, KEEP_ALL, LOSE_ALL, NAMES_ONLY, SIZES_ONLY, Loss, mixed
 
@@ -467,3 +479,40 @@ def test_of_a_past_that_was_undone_no_index_is_left_beside_the_extents_that_are_
     assert undone_in(disk, History(disk, [ACTIVE, ARCHIVE], ID, SMALL), since=4, current=LAST) == frozenset()
     left = [path for path in disk.files(ACTIVE) if path.endswith(".IDX")]
     assert left == [f"{ACTIVE}/{index_name(linear_number(sequence))}" for sequence in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("action", [Action.ARCHIVE, Action.COMPRESS])
+def test_what_has_come_in_the_place_of_an_extent_since_the_plan_was_made_stays_what_it_is(action: Action) -> None:
+    for other in (content(1, log_id=b"y" * 16), content(7), bytes(len(content(1)))):
+        disk = with_extents(range(1, LAST + 1))
+        todo = plan(disk, action)
+        disk.poke(f"{ACTIVE}/{name(1)}", other)
+        with pytest.raises(ArchiveFailed, match="was not what"):
+            made(disk).run(todo)
+        assert [disk.peek(path) for path in disk.files("/log") if "S0000000" in path] == [other]
+
+
+@pytest.mark.parametrize("action", [Action.ARCHIVE, Action.COMPRESS])
+def test_an_extent_whose_header_is_damaged_is_known_by_its_records(action: Action) -> None:
+    disk, state = written_by_the_log([(300, 0, bytes(20_000))] * 40, log_type=LogType.LINEAR)
+    history = History(disk, [ACTIVE, ARCHIVE], ID, state.extent_bytes)
+    damaged = history.places()[2].path
+    disk.poke(damaged, bytes(PAGE) + disk.peek(damaged)[PAGE:])
+    archive = Archive(disk, history, ARCHIVE)
+    todo = archive.plan(action, after=0, now_us=NOW, active_from=4)
+    assert [step.sequence for step in todo.steps] == [1, 2, 3]
+    assert archive.run(todo).done == todo.steps
+    assert not disk.exists(damaged)
+    assert set(history.places()) >= {1, 2, 3}
+
+
+def test_only_a_copy_that_is_the_same_byte_by_byte_counts_again_when_it_is_reported() -> None:
+    """Others in the archive are of a past that a backup has undone, though of the same sequence and epoch."""
+    disk = with_extents(range(1, LAST + 1))
+    disk.mkdir(ARCHIVE)
+    hidden = {name(sequence) for sequence in range(1, 5)}
+    undone.write(disk, "/log", ID, undone.Undone(frozenset(hidden)))
+    for sequence, theirs in ((1, content(1)), (2, content(2)[:-1] + b"x"), (3, content(3) + b"x")):
+        disk.poke(f"{ARCHIVE}/{name(sequence)}", theirs)
+    made(disk).recognise(History(disk, [ACTIVE, ARCHIVE], ID, SMALL).places().values())
+    assert undone.read(disk, "/log", ID).names == hidden - {name(1)}
