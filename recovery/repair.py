@@ -384,7 +384,7 @@ class _Examiner:
             end=max([chain.end, last, *told, *border]),
             records=records,
             units=tuple(units),
-            prepared=tuple(prepared),
+            prepared=tuple(dict.fromkeys(prepared)),  # one that was rolled forward says so again
             alone=alone,
             readable=readable,
             first_time=min(times, default=0),

@@ -24,7 +24,7 @@ from qmgr import locations, repairing
 from qmgr.openfiles import segment_path
 from qmgr.repairing import Repair
 from recovery import checkpoint, records
-from recovery.diagnosis import TABLE, Put
+from recovery.diagnosis import TABLE, Lost, Put
 from recovery.records import Kind
 from tests.conftest import SOAK
 from tests.model import Model
@@ -874,6 +874,62 @@ def test_extent_damaged_in_the_middle(killed: Past) -> None:
         text = "\n".join(done.lines())
         assert re.search(r"the commits of \d+ units of work: 0,\d+", text)
         assert f"{lost.records} records that can still be read, from 2023-11-" in text
+
+
+@pytest.mark.parametrize("damaged", ["a put before it", "the prepare itself"])
+def test_a_unit_of_work_that_was_rolled_forward_is_one_whose_prepare_is_lost(damaged: str) -> None:
+    """It is told by the record of that, too: alone where the prepare can't be read, and once where it can."""
+    life = Life(CIRCULAR)
+    born(life)
+    laps(life, 0.3)
+    life.checkpoint()
+    life.put("B", size=100)
+    doubt = life.begin(XID)
+    life.put("B", unit=doubt, size=500)
+    life.prepare(doubt)
+    early = found_in(life)
+    while all(one.kind != Kind.ROLL_FORWARD for one in found_in(life)):  # then the checkpoint before is older than it
+        life.put("A", size=9000)
+        life.get("A")
+    other = life.fork(KEEP_ALL)
+    flip(other, NEWEST, 60)
+    kind = Kind.PREPARE if damaged == "the prepare itself" else Kind.PUT
+    place = next(one.lsn for one in early if one.kind == kind)
+    state = control.read(other.disk, CONTROL)[1]
+    path = path_of({sequence: number for number, sequence in state.extents}[place // state.extent_bytes])
+    flip(other, path, DATA + place % state.extent_bytes + 50)
+    lost = check(other).examination.lost
+    assert lost is not None and lost.start == place
+    assert lost.prepared == (next(one.uow for one in early if one.kind == Kind.PREPARE),)
+    assert f"Lost: the prepares of 1 units of work: 0,{lost.prepared[0]}." in lost.lines()
+
+
+def found_in(life: Life) -> list[Record]:
+    """The records that a restart would read."""
+    state, reader = read_only(life.disk.snapshot(KEEP_ALL), LOG)
+    with contextlib.closing(reader):
+        return [each._replace(body=memoryview(b"")) for each in reader.records(state.head)]
+
+
+def test_lost_units_of_work_are_many_or_few_and_what_is_readable_is_never_more_than_all() -> None:
+    few = Lost(
+        start=100,
+        end=200,
+        records=0,
+        units=(),
+        prepared=(7,),
+        alone=0,
+        readable=150,
+        first_time=0,
+        last_time=0,
+        history=9,
+    )
+    assert few.lines()[0].endswith("100 bytes, of which 0 can't be read.")
+    assert few.lines()[1] == "Lost: the prepares of 1 units of work: 0,7."
+    assert few.lines()[2].startswith("Lost: some of <0:0:0:9> to <0:0:0:100>, which no restart needs")
+    many = attrs.evolve(few, units=tuple(range(21)), history=0)
+    assert many.lines()[1] == f"Lost: the commits of 21 units of work: {', '.join(f'0,{n}' for n in range(20))}, ...."
+    assert "..." not in attrs.evolve(many, units=tuple(range(20))).lines()[1]
 
 
 def test_extent_damaged_at_the_tail() -> None:
