@@ -8,7 +8,7 @@ import pytest
 from logger import claims, undone
 from logger.archive import Archive, undone_in
 from logger.archive_plan import Action, ArchivePolicy, Held, Plan
-from logger.compressed import Compression
+from logger.compressed import Compression, compress
 from logger.config import LogType
 from logger.disk import PAGE, Disk
 from logger.errors import ArchiveFailed, LogError
@@ -516,3 +516,15 @@ def test_only_a_copy_that_is_the_same_byte_by_byte_counts_again_when_it_is_repor
         disk.poke(f"{ARCHIVE}/{name(sequence)}", theirs)
     made(disk).recognise(History(disk, [ACTIVE, ARCHIVE], ID, SMALL).places().values())
     assert undone.read(disk, "/log", ID).names == hidden - {name(1)}
+
+
+def test_a_name_that_counts_for_nothing_in_the_archive_is_no_leave_to_write_over_one_of_the_active_directory() -> None:
+    disk = with_extents(range(1, LAST + 1))
+    disk.poke("/other", content(1)[:-1] + b"x")
+    compress(disk, "/other", f"{ACTIVE}/{name(1)}.gz", Compression.GZIP)
+    undone.write(disk, "/log", ID, undone.Undone(frozenset({f"{name(1)}.gz"})))
+    before = disk.peek(f"{ACTIVE}/{name(1)}.gz")
+    with pytest.raises(ArchiveFailed, match="the same part of the log otherwise; compare the two"):
+        do(disk, Action.COMPRESS)
+    assert disk.peek(f"{ACTIVE}/{name(1)}.gz") == before
+    assert disk.peek(f"{ACTIVE}/{name(1)}") == content(1)
