@@ -25,9 +25,9 @@ def active_path(directory: str) -> str:
 
 
 def create(disk: Disk, config: LogConfig, log_id: bytes, epoch: int = 0) -> int:
-    """Make an empty log in `config.path`; return its first LSN. With the control file, made last, the log is there.
+    """Make an empty log in `config.path`, where none is; return its first LSN.
 
-    `epoch`: the highest that has been used.
+    With the control file, made last, the log is there. `epoch`: the highest that has been used.
     """
     make_dirs(disk, active_path(config.path))
     for number in range(config.primary_files):
@@ -48,7 +48,6 @@ def create(disk: Disk, config: LogConfig, log_id: bytes, epoch: int = 0) -> int:
         clean_end=first,
         extents=tuple((number, 0) for number in range(config.primary_files)),
     )
-    unmake(disk, config.path)
     control.create(disk, control_path(config.path), state)
     disk.sync_dir(config.path)
     return first
