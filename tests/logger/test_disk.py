@@ -243,6 +243,28 @@ def test_who_only_looks_whether_it_is_locked_writes_nothing(tmp_path: Path, monk
     held.release()
 
 
+def test_a_directory_that_can_not_be_looked_at_for_now_is_not_taken_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That would end a queue manager which has nothing worse than no memory, say."""
+    home = tmp_path / "home"
+    home.mkdir()
+    lock = PosixDisk().lock(f"{home}/qm.lock", "me")
+    assert lock.in_place()
+
+    def fail(path: str) -> os.stat_result:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory", path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", fail)
+        assert lock.in_place()
+    home.rename(tmp_path / "away")
+    assert not lock.in_place()
+    home.mkdir()
+    assert not lock.in_place()
+    lock.release()
+
+
 def test_replace_file_leaves_no_trace_of_its_work(tmp_path: Path) -> None:
     disk = PosixDisk()
     for data in (b"one", b"two"):
