@@ -504,6 +504,26 @@ def test_a_log_that_is_older_than_the_checkpoints_is_not_moved(setup: Setup) -> 
     life.restart()
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["crashed", "ended"])
+@pytest.mark.parametrize("how", [{"log_type": "linear"}, {"log_path": ELSEWHERE}], ids=["linear", "moved"])
+def test_an_older_control_file_of_a_log_that_went_on_is_refused_and_nothing_changed(
+    again: bool, how: dict[str, str]
+) -> None:
+    """What it says to be the end in order is not the end: what came later would not be brought along."""
+    life = ended(CIRCULAR, long=False)
+    older = life.disk.peek(control_path(OLD))
+    life.start()
+    life.put("A", size=100)
+    if again:
+        life.end()
+    disk = life.disk = life.disk.crash(KEEP_ALL)
+    disk.poke(control_path(OLD), older)
+    before = {path: disk.peek(path) for path in disk.files(LOG) if not path.endswith(".lock")}
+    with pytest.raises(qmgr.Damaged, match=r"but there are records up to .*the control file is an older copy"):
+        migrate(life, **how)
+    assert before == {path: disk.peek(path) for path in disk.files(LOG) if not path.endswith(".lock")}
+
+
 @pytest.mark.parametrize("lost", ["nothing", "control"])
 def test_a_place_where_this_log_has_gone_on_is_refused(lost: str) -> None:
     """Its epoch says so, or without a control file those of its extents."""
