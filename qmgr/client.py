@@ -27,7 +27,7 @@ from qmgr.remote import RemoteUnit, check_bodies, wire_wait
 from qmgr.replay import Replayed, Where
 from qmgr.threads import this_thread
 from qmgr.values import several
-from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors
+from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors, not_its_own
 from recovery.records import Xid
 from recovery.uows import UowState
 
@@ -227,6 +227,8 @@ class Connection:
     ) -> Message:
         """Put a message that can't be worked on to the dead-letter queue (DEADQ); see `QueueManager.dead_letter`."""
         if unit is not None:
+            if not isinstance(unit, RemoteUnit) or unit._connection is not self:
+                raise not_its_own(unit, self.name)
             return unit.dead_letter(message, reason)
         put: Message = self._call("dead_letter", message, reason)
         return put

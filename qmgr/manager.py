@@ -30,7 +30,18 @@ from qmgr.replay import Replay, Where
 from qmgr.session import Sessions
 from qmgr.threads import this_thread
 from qmgr.translated import translated
-from qmgr.verbs import ANY, GetOptions, PutOptions, Wanted, base_of, check_limit, check_selectors, check_wait, wanted
+from qmgr.verbs import (
+    ANY,
+    GetOptions,
+    PutOptions,
+    Wanted,
+    base_of,
+    check_limit,
+    check_selectors,
+    check_wait,
+    not_its_own,
+    wanted,
+)
 from recovery.records import Xid
 from recovery.uows import ACTIVE, Uow, UowState
 
@@ -237,6 +248,8 @@ class QueueManager(Operations):
             raise Mistake(f"a dead letter is a Message, not {message!r}", reason=Reason.MD_ERROR)
         if not isinstance(reason, int) or not 0 <= reason < 2**31:
             raise Mistake(f"the reason of a dead letter is a reason code, not {reason!r}", reason=Reason.DLH_ERROR)
+        if unit is not None and (not isinstance(unit, UnitOfWork) or unit._engine is not self._engine):
+            raise not_its_own(unit, self.name)  # the log of one would have the put, and that of the other the commit
         put, end = self._engine.dead_letter_later(None if unit is None else unit._unit, message, reason)
         if end:
             self._engine.force(end)

@@ -345,6 +345,12 @@ def check_selectors(message_id: Any, correlation_id: Any, group_id: Any) -> Want
     )
 
 
+def not_its_own(unit: object, name: str) -> Mistake:
+    """A dead letter in a unit of work of another queue manager, or of another connection."""
+    text = f"a dead letter for queue manager {name!r} is put in a unit of work begun with the same object, or in None"
+    return Mistake(f"{text}, not in {unit!r}", reason=Reason.UOW_NOT_AVAILABLE, name=name)
+
+
 def check_limit(limit: Any) -> int:
     if type(limit) is not int or limit < 1:
         raise Mistake(f"limit is a whole number, 1 or more, not {limit!r}", reason=Reason.OPTIONS_ERROR)

@@ -14,7 +14,7 @@ from qmgr.mqsc import MqscResult
 from qmgr.objects import AliasDefinition, QmgrDefinition
 from qmgr.replay import Where
 from qmgr.values import several
-from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors
+from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors, not_its_own
 from recovery.records import Xid
 from recovery.uows import UowState
 
@@ -86,6 +86,8 @@ class Connection:
         self, unit: UnitOfWork | None, message: Message, reason: int = Reason.BACKOUT_THRESHOLD_REACHED
     ) -> Message:
         """Put a message that can't be worked on to the dead-letter queue (DEADQ), with a header that says why."""
+        if unit is not None and (not isinstance(unit, UnitOfWork) or unit._way is not self._way):
+            raise not_its_own(unit, self.name)
         return await self._way.dead_letter(None if unit is None else unit._unit, message, reason)
 
     def browse(

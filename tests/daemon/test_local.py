@@ -235,6 +235,20 @@ def test_groups_dead_letters_and_messages_that_are_backed_out_too_often(
     assert served.manager.transactions() == []
 
 
+def test_a_dead_letter_in_a_unit_of_work_of_another_connection_is_refused(
+    served: Served, connection: qmgr.Connection
+) -> None:
+    connection.define_queue("DLQ")
+    connection.alter(dead_letter_queue="DLQ")
+    message = connection.put("A", b"body")
+    with served.connect() as other, other.begin() as unit:
+        for wrong in (unit, "unit", 5):
+            with pytest.raises(Mistake, match="begun with the same object") as caught:
+                connection.dead_letter(wrong, message)  # type: ignore[arg-type]
+            assert caught.value.reason == Reason.UOW_NOT_AVAILABLE
+    assert connection.queue("DLQ").depth == 0
+
+
 # ---- waits and threads
 
 

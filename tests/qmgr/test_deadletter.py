@@ -123,3 +123,21 @@ def test_without_a_dead_letter_queue_it_is_2085(qm: qmgr.QueueManager) -> None:
     with pytest.raises(UnknownQueue, match=r"NOT\.THERE"):
         qm.dead_letter(None, message)
     assert drain(qm, "A") == [b"body"]
+
+
+def test_in_a_unit_of_work_of_another_queue_manager_it_is_refused(qm: qmgr.QueueManager) -> None:
+    """The log of the one would have the put, and that of the other its commit."""
+    other = World().qm
+    other.define_queue("A")
+    for each in (qm, other):
+        each.define_queue("DEAD")
+        each.alter(dead_letter_queue="DEAD")
+        each.put("A", b"body")
+    with other.begin() as unit:
+        message = unit.get("A")
+        for wrong in (unit, "unit", 5):
+            with pytest.raises(Mistake, match="begun with the same object") as caught:
+                qm.dead_letter(wrong, message)  # type: ignore[arg-type]
+            assert caught.value.reason == Reason.UOW_NOT_AVAILABLE
+        other.dead_letter(unit, message)
+    assert (qm.queue("DEAD").depth, other.queue("DEAD").depth) == (0, 1)
