@@ -66,7 +66,7 @@ def connect(
     NotAuthorized (2035).
     """
     target = targets.find(name_or_url, data_path, targets.Identity(user, password, ca, certificate, key))
-    return Connection(target, application or targets.program(), links.check_timeout(timeout))
+    return Connection(target, targets.shown(application), links.check_timeout(timeout))
 
 
 class Connection:
@@ -280,7 +280,9 @@ class Connection:
 
     def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:
         """What became of a unit of work, for who has lost the answer to its commit; see `QueueManager.outcome`."""
-        state: UowState | None = self._call("outcome", unit_id, since=since or self._unknown.get(unit_id, 0))
+        if not since and type(unit_id) is int:  # what is none is refused by the daemon
+            since = self._unknown.get(unit_id, 0)
+        state: UowState | None = self._call("outcome", unit_id, since=since)
         return state
 
     def in_doubt(self) -> list[Xid]:

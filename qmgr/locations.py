@@ -71,12 +71,25 @@ def data_root(data_path: Path | None = None) -> str:
     return root
 
 
-def find(name: str, data_path: Path | None = None, *, log_path: Path | None = None) -> Location:
-    """Where the queue manager is, or would be. Raises NameError_ for a name that can't be one."""
+def _can_be(path: object) -> bool:
+    """Whether the system could take it. Half of a surrogate pair has no bytes, unless it stands for one."""
+    try:
+        return isinstance(path, str) and path.encode("utf-8", "surrogateescape") != b"" and "\0" not in path
+    except UnicodeEncodeError:
+        return False
+
+
+def find(
+    name: str, data_path: Path | None = None, *, log_path: Path | None = None, called: str = "data_path"
+) -> Location:
+    """Where the queue manager is, or would be. Raises NameError_ for a name that can't be one.
+
+    `called`: the argument of the caller that `data_path` was.
+    """
     check_name(name, "queue manager", Reason.Q_MGR_NAME_ERROR)
-    for what, path in (("data_path", data_path), ("log_path", log_path)):
+    for what, path in ((called, data_path), ("log_path", log_path)):
         text = path if isinstance(path, str) else getattr(path, "__fspath__", str)()
-        if path is not None and (not text or "\0" in text):
+        if path is not None and not _can_be(text):
             raise Mistake(f"{what} is the path of a directory, not {path!r}", reason=Reason.OPTIONS_ERROR)
     root = data_root(data_path)
     logs = absolute_path(log_path) if log_path is not None else f"{root}/log"

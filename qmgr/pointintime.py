@@ -75,13 +75,13 @@ def recover_to(
         raise Mistake("lsn and time_us of recover_to are whole numbers: an LSN, microseconds since 1970-01-01 UTC")
     disk, clock = disk or PosixDisk(), clock or SystemClock()
     source = locations.find(name, data_path)
-    target = locations.find(name, into)
-    if not disk.exists(source.ini):
-        raise unknown(disk, source)
-    refuse_target(disk, target)
-    refuse_root(disk, source.data_dir, name)
-    refuse_root(disk, f"{target.data_root}/mqs.ini", name)
+    target = locations.find(name, into, called="into")
     with translated(name, "recovered"), contextlib.ExitStack() as owned:
+        if not disk.exists(source.ini):
+            raise unknown(disk, source)
+        refuse_target(disk, target)
+        refuse_root(disk, source.data_dir, name)
+        refuse_root(disk, f"{target.data_root}/mqs.ini", name)
         held = own(disk, source, None, command="qm recover-to")
         owned.callback(held.release)
         config = ini.parse(read_whole(disk, source.ini), source.ini)

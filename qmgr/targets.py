@@ -24,6 +24,13 @@ def program() -> str:
     return sys.argv[0].rsplit("/", 1)[-1][:60] if sys.argv and sys.argv[0] else "python"
 
 
+def shown(application: str) -> str:
+    """What operators see of this client. Raises Mistake."""
+    if application and not isinstance(application, str):
+        raise Mistake(f"application is the name that operators see, a text, not {application!r}")
+    return application or program()
+
+
 @attrs.frozen
 class Identity:
     """Who we are to a queue manager on another machine, and whom we believe that we speak to."""
@@ -207,6 +214,6 @@ def _context(identity: Identity) -> ssl.SSLContext:
         if identity.certificate:
             context.load_cert_chain(identity.certificate, identity.key or None)
         return context
-    except OSError as exc:
-        files = ", ".join(filter(None, [identity.ca, identity.certificate, identity.key]))
+    except (OSError, TypeError, ValueError) as exc:  # the last two: what is no path
+        files = ", ".join(f"{file}" for file in (identity.ca, identity.certificate, identity.key) if file)
         raise Mistake(f"the TLS files {files} can't be used: {exc}") from exc

@@ -229,6 +229,7 @@ def test_arguments_of_a_wrong_type_are_mistakes_wherever_they_are_found_to_be_th
         lambda: qm.define_alias("LATER", day),
         lambda: list(qm.replay(queue, day)),
         lambda: qm.outcome(day),
+        lambda: qm.outcome([day]),  # type: ignore[arg-type]
         lambda: qm.dead_letter(day, qm.put(queue, b"body")),
         lambda: qm.record_image(day),
         lambda: qm.record_image([day]),

@@ -6,7 +6,7 @@ import os
 import stat
 import threading
 from pathlib import Path
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import pytest
 
@@ -430,3 +430,13 @@ def test_of_tasks_neither(served: Served, monkeypatch: pytest.MonkeyPatch) -> No
 
     asyncio.run(main())
     assert bodies(served.manager, "B") == [b"kept"]
+
+
+@pytest.mark.parametrize("wrong", [5, 1.5, True, {"a": 1}])
+def test_arguments_of_a_connect_that_are_no_text_are_mistakes(served: Served, wrong: Any) -> None:
+    with pytest.raises(Mistake, match="application is the name that operators see"):
+        qmgr.connect(NAME, data_path=served.path, application=wrong)
+    with pytest.raises(Mistake, match="application is the name that operators see"):
+        qmgr.aio.connect(NAME, data_path=served.path, application=wrong)
+    with pytest.raises(Mistake, match=r"the TLS files .* can't be used"):
+        qmgr.connect(f"qmgrs://127.0.0.1:1/{NAME}", ca=wrong)

@@ -1,6 +1,7 @@
 """Where the files of a queue manager are."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,3 +51,23 @@ def test_who_runs_it() -> None:
     disk = SimDisk()
     found = locations.find("A", "/data")
     assert locations.running(found, disk) is None
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "half a pair \ud800", 5, b"bytes"])
+def test_what_can_be_no_path_is_refused_by_the_name_of_its_argument(path: Any) -> None:
+    for argument, call in (
+        ("data_path", lambda: qmgr.start("QM1", data_path=path)),
+        ("data_path", lambda: qmgr.connect("QM1", data_path=path)),
+        ("data_path", lambda: qmgr.delete("QM1", data_path=path)),
+        ("into", lambda: qmgr.recover_to("QM1", path, lsn=1)),
+    ):
+        with pytest.raises(Mistake, match=f"^{argument} is the path of a directory"):
+            call()
+    assert locations.find("QM1", "/a byte \udcff").data_root == "/a byte \udcff"
+
+
+def test_a_path_that_is_too_long_is_told_as_any_other_failure_of_the_file_system(tmp_path: Path) -> None:
+    qmgr.create("QM1", data_path=tmp_path)
+    with pytest.raises(qmgr.Unavailable, match=r"'QM1' can't be recovered: .*too long") as caught:
+        qmgr.recover_to("QM1", "/tmp/" + 1000 * "a", lsn=1, data_path=tmp_path)
+    assert caught.value.reason == qmgr.Reason.FILE_SYSTEM_ERROR
