@@ -23,6 +23,19 @@ asked: do you have lamps? answer to ANSWERS
 rest: ['3 chairs', '2 shelves', '4 shelves']
 nothing left: NO_MSG_AVAILABLE
 """,
+    "request_reply.py": """\
+a chair is 40
+a table is 120
+a shelf is 65
+nobody knows what a unicorn is
+left: 0
+""",
+    "workers.py": """\
+invoices: 98
+put aside: 1 unicorn
+workers ended with [0, 0, 0]
+left: 0
+""",
     "syncpoint.py": """\
 before: 1 orders, 0 invoices
 backed out: the printer is out of paper
