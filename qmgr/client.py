@@ -9,7 +9,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, NoReturn, Self, Unpack
 
 from logger.archive import Outcome
 from logger.disk import Path
@@ -88,6 +88,11 @@ class Connection:
     def __repr__(self) -> str:
         state = "closed" if self._closed else "lost" if self._link.broken else "connected"
         return f"<Connection to {self.name!r}, {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} can't be copied, or sent to another process: have that connect (qmgr.connect) itself"
+        )
 
     # ---- the connection
 

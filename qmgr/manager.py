@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, NoReturn, Self, Unpack
 
 import attrs
 
@@ -181,6 +181,10 @@ class QueueManager(Operations):
         return f"<QueueManager {self.name!r}, {'running' if self.healthy else 'ended'}>"
 
     # ---- messages
+
+    def __reduce__(self) -> NoReturn:
+        text = "can't be copied, or sent to another process: have that connect (qmgr.connect) to a daemon (strmqm)"
+        raise TypeError(f"{self!r} {text}")
 
     def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message outside a unit of work; a persistent one is durable when this returns.

@@ -1,10 +1,13 @@
 """Connecting, refusing, closing, forking: what a client hears, and what is left behind."""
 
 import asyncio
+import copy
 import errno
 import os
+import pickle
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -409,6 +412,15 @@ def test_a_socket_for_which_the_daemon_has_no_descriptor_does_not_end_the_sessio
     assert waiting.outcome() == b"x"
     unit.commit()
     assert bodies(served.manager, "B") == [b"kept"]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_would_be_sent_to_another_process_says_that_it_connects_itself(
+    served: Served, connection: qmgr.Connection, copied: Callable[[object], object]
+) -> None:
+    for each in (connection, served.manager):
+        with pytest.raises(TypeError, match=r"^<.*> can't be copied, or sent to another process: have that connect"):
+            copied(each)
 
 
 def test_of_tasks_neither(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
