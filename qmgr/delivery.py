@@ -81,6 +81,11 @@ class Holder:
         """
         return self._engine.reject_later(self._unit, _pairs(deliveries), late=late)
 
+    def still(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Those that are held."""
+        gets = self._unit.gets
+        return [one for one in deliveries if (one.queue, one.entry) in gets]
+
     def release(self, deliveries: Iterable[Delivery]) -> None:
         """They return to their places as if nobody had had them."""
         self._engine.release(self._unit, _pairs(deliveries))

@@ -50,12 +50,12 @@ NAMED = {
 Outcome = int | Callable[[], int]  # an LSN to force; or what has to wait for room in the log, and gives it then
 
 
-def now_or_later(work: Callable[[], int], rest: Callable[[], int] | None = None) -> Outcome:
-    """For event loops: the LSN that `work` returns; or `rest`, by default `work` itself, for a thread that may wait."""
+def now_or_later(work: Callable[[], int]) -> Outcome:
+    """For event loops: the LSN that `work` returns; or `work` itself, for a thread that may wait."""
     try:
         return without_waiting(work)
     except TakesWaiting:
-        return rest or work
+        return work
 
 
 class Rights(Protocol):
@@ -322,9 +322,17 @@ class Session:
         finally:
             self._look_around()
 
-    def reject_rest(self, deliveries: list[Delivery]) -> int:
-        """The same where some are refused already, and there was no room in the log for saying so of the others."""
-        return max(self.reject(deliveries, late=True), self.tail)
+    def reject_now_or_later(self, deliveries: list[Delivery], *, late: bool = False) -> Outcome:
+        """The same for event loops: where the log has no room for saying so of all of them, the others are for later.
+
+        Which those are is known now: what is refused by then may be with the same client again.
+        """
+        try:
+            return without_waiting(lambda: self.reject(deliveries, late=late))
+        except TakesWaiting:
+            assert self._holder is not None, "what is rejected was delivered"
+            rest = self._holder.still(deliveries)
+            return lambda: max(self.reject(rest, late=True), self.tail)
 
     def release(self, deliveries: list[Delivery]) -> None:
         """The client leaves in order, and never looked at them."""

@@ -180,8 +180,7 @@ class StompCommands:
             raise Mistake(f"{text}; ACK it to be rid of it")
         name = headers.get("transaction")
         if name is None:
-            back = self._subscriptions.take(headers)
-            return now_or_later(lambda: session.reject(back), lambda: session.reject_rest(back))
+            return session.reject_now_or_later(self._subscriptions.take(headers))
         transaction = self._transactions.named(name)  # else the messages would be taken for nothing
         taken = self._subscriptions.take(headers)
         transaction.kept += self._subscriptions.keep(taken)

@@ -7,7 +7,7 @@ import attrs
 from qmgr.delivery import Delivery
 from qmgr.errors import Mistake, Reason, SyncpointLimit, UnitOfWorkEnded
 from qmgr.manager import UnitOfWork
-from qmgr.session import Outcome, Session, now_or_later
+from qmgr.session import Outcome, Session
 
 MOST = 100  # transactions that a connection may have open at a time
 MOST_REFUSED = 5000  # NACKs of all of them
@@ -80,7 +80,7 @@ class Transactions:
 
     def _give_back(self, transaction: Transaction, lsn: int) -> Outcome:
         """The unit of work has ended, at the LSN, whatever has become of these."""
-        session, refused = self._session, transaction.refused
-        if not refused:
+        if not transaction.refused:
             return lsn
-        return now_or_later(lambda: max(lsn, session.reject(refused, late=True)), lambda: session.reject_rest(refused))
+        back = self._session.reject_now_or_later(transaction.refused, late=True)
+        return max(lsn, back) if isinstance(back, int) else back

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 import pytest
@@ -131,6 +131,42 @@ def test_what_is_refused_in_parts_is_refused_once(server: Server, client: Client
     log.go_on.set()
     answers = [client.read() for _ in range(2 * part + 1)]
     assert [frame.headers.get("backout-count") for frame in answers if frame.command == "MESSAGE"] == ["1"] * 2 * part
+
+
+@pytest.mark.parametrize("end", [None, "ABORT"])
+def test_what_was_refused_and_has_come_again_meanwhile_is_not_refused_with_the_rest(
+    server: Server, client: Client, log: Log, monkeypatch: pytest.MonkeyPatch, end: str | None
+) -> None:
+    """The first part of what is refused may be with its client again before the thread comes to the second."""
+    engine, hands = server.qm._engine, server.listener._around.hands
+    do, later = hands.do, list[Callable[[], None]]()
+    engine.max_uncommitted = part = 10  # MAXUMSGS
+    server.qm.put_many("A", [b"%d" % number for number in range(part)])
+    server.qm.put_many("A", [b"%d" % number for number in range(part, 2 * part)])
+    client.subscribe("A", ack="client", prefetch_count="1000")
+    got = [client.message() for _ in range(2 * part)]
+    if end is not None:
+        client.say("BEGIN", transaction="t")
+        client.ask("NACK", id=got[-1]["ack"], transaction="t")
+    log.fill()
+    space, unit = engine.log.space, engine.new_unit("", None)
+    space.limit = engine.log.buffer.tail + space.promised + engine.promise_of(unit, GET_COST * part)
+    engine.disown(unit)
+    monkeypatch.setattr(hands, "do", later.append)
+    if end is None:
+        client.say("NACK", id=got[-1]["ack"])
+    else:
+        client.say(end, transaction="t")
+    again = [client.message() for _ in range(part)]
+    log.go_on.set()
+    for work in later:
+        do(work)
+    monkeypatch.setattr(hands, "do", do)
+    again += [client.message() for _ in range(part)]
+    assert sorted(int(one.body) for one in again) == list(range(2 * part))
+    assert {one["backout-count"] for one in again} == {"1"}
+    client.ask("ACK", id=again[-1]["ack"])
+    assert server.bodies("A") == []
 
 
 def test_what_is_delivered_without_acknowledgements_waits_for_room_elsewhere(
