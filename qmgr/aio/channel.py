@@ -287,6 +287,27 @@ class Pool:
         self._idle.append(channel)
         self._room.release()
 
+    def back_out_later(self, request: bytes) -> None:
+        """Back out a unit of work to which nobody comes back, as soon as there is a socket for that."""
+        self.link.unended.append(request)
+        if self._idle:  # since it was looked for
+            self._back_out_soon()
+
+    def _back_out_soon(self) -> None:
+        asyncio.ensure_future(self._back_out_one()).add_done_callback(forget)
+
+    async def _back_out_one(self) -> None:
+        if self.link.unended:
+            request = self.link.unended.pop()
+            try:
+                channel = await self.take()
+            except Broken:
+                return  # it is backed out with the session
+            except MQError:  # another call has taken the socket
+                self.back_out_later(request)
+                return
+            channel.ask(request)
+
     def _waits_no_more(self, channel: Channel) -> None:
         self._waiting -= channel.waits
         channel.waits = False
@@ -298,6 +319,8 @@ class Pool:
         elif channel in self._all and channel.joined:
             self._waits_no_more(channel)
             self._room.release()
+            if self.link.unended and not broken:  # there may be another one in its place
+                self._back_out_soon()
         self._all.discard(channel)
         if broken:
             self.close()

@@ -418,7 +418,7 @@ class Outside:
             pool = unit.pool
             if pool is None or pool.link.broken or unit.told is not ACTIVE or unit.unknown:
                 raise
-            pool.link.unended.append(unit.backout_request())  # there was no socket for it, and the next one is for it
+            pool.back_out_later(unit.backout_request())  # there was no socket for it
             if not unit.end_asked:
                 unit.told, unit.evicted = BACKED_OUT, False
 

@@ -17,6 +17,8 @@ import pytest
 
 import qmgr.aio
 from qmgr import Reason, UowState, Xid, locations
+from qmgr.aio.channel import Pool
+from qmgr.aio.outside import Outside
 from qmgr.daemon.client import MOST_FAR_SOCKETS, Client
 from qmgr.errors import (
     BackedOut,
@@ -738,3 +740,45 @@ def test_a_connection_needs_none_of_the_threads_that_the_loop_lends(served: Serv
     finally:
         goes.set()
     assert bodies(served.manager, "A") == [b"x"] * 3
+
+
+@pytest.mark.parametrize("how", ["answered", "cancelled"])
+def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_a_socket_that_is_free_since_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It was for the next call, which might never come: its message was locked until the connection ended."""
+
+    async def main(url: str) -> None:
+        async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
+            await qm.put("B", b"x")
+            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+            joined = Pool._joined
+
+            async def refused_late(pool: Pool) -> Any:
+                try:
+                    return await joined(pool)
+                except Unavailable:
+                    if how == "answered" and not waiting.done():
+                        served.manager.put("A", b"x")
+                        await asyncio.wait([waiting])
+                    raise
+
+            monkeypatch.setattr(Pool, "_joined", refused_late)
+            with pytest.raises(ValueError):
+                async with qm.begin() as unit:
+                    await unit.get("B")
+                    waiting = asyncio.create_task(qm.get("A", wait=None))
+                    while not served.manager._engine.state.queues["A"].waiters.line:
+                        await asyncio.sleep(0.01)
+                    raise ValueError
+            if how == "cancelled":
+                assert len(served.manager.transactions()) == 1
+                waiting.cancel()
+            pool = cast(Outside, qm._way)._pool
+            while served.manager.transactions() or not pool._idle:
+                await asyncio.sleep(0.01)
+            assert (await qm.get("B")).body == b"x"
+            assert pool._room._value == MOST_FAR_SOCKETS
+
+    with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
+        asyncio.run(main(f"qmgr://{place}"))
