@@ -261,14 +261,14 @@ class Link:
 
     def _back_out_one(self) -> None:
         """In a thread of its own: whose call has just been answered does not wait for it, or is struck in it."""
-        with contextlib.suppress(IndexError):  # another thread has taken it
-            request = self.unended.pop()
-            try:
-                _thread.start_new_thread(self._back_out, (request,))
-            except RuntimeError:  # the system has no more threads
-                self.unended.append(request)
+        with contextlib.suppress(RuntimeError):  # the system has no more threads
+            _thread.start_new_thread(self._back_out, ())
 
-    def _back_out(self, request: bytes) -> None:
+    def _back_out(self) -> None:
+        try:
+            request = self.unended.pop()  # here, where no interrupt can strike
+        except IndexError:
+            return  # another thread has taken it
         try:
             self.exchange(request)  # and its socket is free for the next one
         except Broken:
@@ -289,7 +289,9 @@ class Link:
         """Of a browse or replay that nobody reads any more. Raises Broken, MQError: who browses next tries again."""
         try:
             self.exchange(wire.request(wire.CLOSE, 0, cursor))
-        except MQError:  # there is no socket for it
+        except Broken:
+            raise
+        except BaseException:  # there is no socket for it; or an interrupt, and the daemon may not have heard of it
             self.leftover.append(cursor)
             raise
 

@@ -390,3 +390,20 @@ def test_a_block_that_is_interrupted_as_it_backs_out_leaves_no_unit_of_work_open
         raise ValueError
     until(lambda: not served.manager.transactions())
     assert unit.state is UowState.BACKED_OUT
+
+
+def test_an_interrupt_that_strikes_as_the_next_free_socket_is_given_to_a_backout_leaves_it_to_the_one_after(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strike(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    connection.put("A", b"x")
+    unit = connection.begin()
+    unit.get("A")
+    connection._link.unended.append(unit._backout_request())
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(link._thread, "start_new_thread", strike)
+        connection.queues()
+    connection.queues()
+    until(lambda: not served.manager.transactions())
