@@ -551,6 +551,7 @@ class RemoteReplay:
                 self._take(wire.request(wire.NEXT, 0, self._page.cursor, "", wire.TABLE.pack(self._most)))
         except BaseException as exc:
             self._over = exc
+            self._leave()  # the daemon may have it still
             raise
         found = Replayed(*self._page.messages[self._next])
         self._next += 1
@@ -571,6 +572,10 @@ class RemoteReplay:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if self._over is None and self._page.cursor:
+    def _leave(self) -> None:
+        if self._page.cursor and not self._link.broken:
             self._link.leftover.append(self._page.cursor)
+
+    def __del__(self) -> None:
+        if self._over is None:
+            self._leave()

@@ -557,8 +557,14 @@ class Outside:
     async def page(self, pool: Pool | None, frame: bytes) -> tuple[Pool, Answers]:
         """A page of a browse or a replay. Those that nobody reads any more are given up first."""
         pool = pool or await self._there()
-        while pool.link.leftover:
-            await self._exchange(pool, wire.request(wire.CLOSE, 0, pool.link.leftover.pop()))
+        leftover = pool.link.leftover
+        while leftover:
+            cursor = leftover.pop()
+            try:
+                await self._exchange(pool, wire.request(wire.CLOSE, 0, cursor))
+            except MQError:  # there is no socket for it
+                leftover.append(cursor)
+                raise
         return pool, heard(await self._exchange(pool, frame))
 
     # ---- all else

@@ -65,6 +65,7 @@ class Pages(ABC, Generic[T]):
 
     async def _page(self) -> bool:
         """Fetch the next page; is there anything?"""
+        cursor = self._cursor
         try:
             if not self._begun:
                 frame = self.first()
@@ -73,13 +74,16 @@ class Pages(ABC, Generic[T]):
                 frame = wire.request(wire.NEXT, 0, self._cursor, "", wire.TABLE.pack(self._most))
             else:
                 raise StopAsyncIteration
-            cursor, self._cursor = self._cursor, 0
+            self._cursor = 0
             self._pool, answers = await self._way.page(self._pool, frame)
             self._begun = True
             self._cursor = cursor
             self._cursor = self.take(answers)
-        except (MQError, StopAsyncIteration) as exc:
+        except StopAsyncIteration as exc:
             self._over = exc
+        except MQError as exc:
+            self._over, self._cursor = exc, cursor
+            self._leave()  # the daemon may have it still
         return bool(self._ready)
 
     async def aclose(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import subprocess
 import sys
 import threading
@@ -781,4 +782,36 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_a_socket_tha
             assert pool._room._value == MOST_FAR_SOCKETS
 
     with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
+        asyncio.run(main(f"qmgr://{place}"))
+
+
+@pytest.mark.parametrize("refused", ["page", "close"])
+def test_a_browse_whose_page_or_close_finds_no_socket_is_let_go_of_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """The daemon kept it until the connection ended, and a replay the log with it."""
+
+    async def main(url: str) -> None:
+        async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
+            [theirs] = [one for one in gc.get_objects() if type(one) is Client and not one.closed]
+            browse = qm.browse("A")
+            assert (await anext(browse)).body == b"x"
+            if refused == "close":
+                await browse.aclose()
+            with monkeypatch.context() as patched:
+                patched.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+                waiting = asyncio.create_task(qm.get("B", wait=None))
+                while not served.manager._engine.state.queues["B"].waiters.line:
+                    await asyncio.sleep(0.01)
+                with pytest.raises(Unavailable, match="at a time"):
+                    assert not [one async for one in (browse if refused == "page" else qm.browse("B"))][:0]
+            await browse.aclose()
+            assert len(theirs.cursors) == 1
+            served.manager.put("B", b"x")
+            await waiting
+            assert [one async for one in qm.browse("B")] == []
+            assert not theirs.cursors
+
+    with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
+        served.manager.put_many("A", [b"x"] * 300)
         asyncio.run(main(f"qmgr://{place}"))

@@ -20,6 +20,7 @@ from qmgr.configuration import ListenerConfig, Protocol
 from qmgr.daemon import local
 from qmgr.daemon.client import Client
 from qmgr.errors import IniError, Mistake, NotAuthorized, Reason, Unavailable
+from qmgr.link import Link
 from qmgr.users import Users
 from tests.conftest import SOAK
 from tests.daemon.certificates import Authority
@@ -86,6 +87,39 @@ def test_a_replay_that_is_closed_where_there_is_no_socket_lets_go_of_the_log_lat
         assert len(theirs.cursors) == 1
         linear.manager.put("B", b"x")
         waiting.outcome()
+        client.queues()
+        assert not theirs.cursors
+
+
+@pytest.mark.parametrize("how", ["no socket", "interrupt", "interrupt of close"])
+def test_a_replay_whose_call_never_came_to_the_daemon_lets_go_of_the_log_later(
+    linear: Served, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The daemon kept it, and with it the log, until the connection ended."""
+
+    def struck(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    linear.manager.put_many("A", [b"x"] * 300)
+    with far(linear, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as client:
+        [theirs] = [one for one in gc.get_objects() if type(one) is Client and not one.closed]
+        replay = client.replay("A", "oldest")
+        with monkeypatch.context() as patched:
+            if how == "no socket":
+                patched.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+                waiting = Call(lambda: client.get("B", wait=LONG))
+                waits(linear, "B")
+            else:
+                patched.setattr(Link, "ask", struck)
+            with pytest.raises((Unavailable, KeyboardInterrupt)):
+                if how == "interrupt of close":
+                    replay.close()
+                list(replay)
+            replay.close()
+        assert len(theirs.cursors) == 1
+        linear.manager.put("B", b"x")
+        if how == "no socket":
+            waiting.outcome()
         client.queues()
         assert not theirs.cursors
 
