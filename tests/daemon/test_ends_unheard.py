@@ -319,6 +319,35 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_the_next_fre
         assert connection.get("B").body == b"x"
 
 
+def test_a_backout_whose_socket_another_call_has_taken_goes_by_the_one_after(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits_in_it() -> Call:
+        waiting = Call(lambda: connection.get("A", wait=LONG))
+        waits(served)
+        return waiting
+
+    with far(served, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as connection:
+        connection.put("B", b"x")
+        monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+        with pytest.raises(ValueError), connection.begin() as unit:
+            unit.get("B")
+            waiting = waits_in_it()
+            raise ValueError
+        threads: list[tuple[Any, ...]] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(link._thread, "start_new_thread", lambda *thread: threads.append(thread))
+            served.manager.put("A", b"x")
+            waiting.outcome()
+            waiting = waits_in_it()
+        [(back_out, told)] = threads
+        back_out(*told)
+        assert len(served.manager.transactions()) == 1
+        served.manager.put("A", b"x")
+        waiting.outcome()
+        until(lambda: not served.manager.transactions())
+
+
 def test_a_commit_that_was_interrupted_may_have_been_done_when_its_unit_can_be_backed_out(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
