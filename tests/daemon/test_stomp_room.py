@@ -54,9 +54,10 @@ def test_a_send_waits_for_room_elsewhere_and_what_follows_it_comes_after_it(
     server: Server, client: Client, log: Log
 ) -> None:
     log.fill()
-    for number in range(3):
-        client.say("SEND", b"%d" % number, destination="A", receipt=f"{number}")
+    for number in range(3):  # those behind it find room, since they need none
+        client.say("SEND", b"%d" % number, destination="A", receipt=f"{number}", persistent=str(not number).lower())
     log.is_waited_for()
+    assert server.bodies("A") == []
     log.go_on.set()
     assert [client.read()["receipt-id"] for _ in range(3)] == ["0", "1", "2"]
     assert server.bodies("A") == [b"0", b"1", b"2"]
@@ -182,6 +183,34 @@ def test_what_is_delivered_without_acknowledgements_waits_for_room_elsewhere(
     assert server.bodies("A") == []
 
 
+def test_what_comes_meanwhile_is_delivered_after_it(server: Server, client: Client, log: Log) -> None:
+    server.qm.put("A", b"0")
+    [connection] = server.listener._connections
+    commands = connection._commands
+    assert commands is not None
+    log.fill()
+    client.subscribe("A", ack="auto")
+    log.is_waited_for()
+    server.qm.put("A", b"1", persistent=False)  # for which no room is needed
+    server.listener._around.loop.call_soon_threadsafe(commands.go_on)
+    log.is_waited_for()
+    log.go_on.set()
+    assert [client.message().body for _ in range(2)] == [b"0", b"1"]
+
+
+def test_who_goes_while_a_delivery_waits_for_room_has_not_seen_it(server: Server, client: Client, log: Log) -> None:
+    server.qm.put("A", b"x")
+    log.fill()
+    client.subscribe("A", ack="auto")
+    log.is_waited_for()
+    next(iter(server.qm.sessions)).stop()
+    eventually(lambda: not len(server.qm.sessions))
+    assert "LISTENERS" not in log.made
+    log.go_on.set()
+    assert client.error()["reason-code"] == "2203"
+    assert server.counts("A") == {b"x": 0}
+
+
 def test_who_hears_that_there_is_no_room_hears_it_for_that_frame(server: Server, client: Client, log: Log) -> None:
     log.fill()
     server.qm._engine._make_space = lambda size, promise, spare: "the log is full"
@@ -211,16 +240,20 @@ def test_who_goes_while_room_is_made(server: Server, log: Log, how: str) -> None
     eventually(lambda: server.bodies("A") == [b"x"])
 
 
-def test_who_is_stopped_while_room_is_made_hears_what_became_of_its_frame(server: Server, log: Log) -> None:
+@pytest.mark.parametrize("receipt", [{}, {"receipt": "r"}])
+def test_who_is_stopped_while_room_is_made_hears_what_became_of_its_frame(
+    server: Server, log: Log, receipt: dict[str, str]
+) -> None:
     with server.client() as client:
         log.fill()
-        client.say("SEND", b"x", destination="A", receipt="r")
+        client.say("SEND", b"x", destination="A", **receipt)
         log.is_waited_for()
         session = next(iter(server.qm.sessions))
         session.stop()
         eventually(lambda: not len(server.qm.sessions))
         log.go_on.set()
-        assert client.read()["receipt-id"] == "r"
+        if receipt:
+            assert client.read()["receipt-id"] == "r"
         assert client.error()["reason-code"] == "2203"
 
 
