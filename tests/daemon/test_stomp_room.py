@@ -179,6 +179,7 @@ def test_what_is_delivered_without_acknowledgements_waits_for_room_elsewhere(
     log.is_waited_for()
     log.go_on.set()
     assert client.message().body == b"x"
+    assert server.listener._around.forcer.safe > 0  # that it was got is, before anybody has it
     client.ask("DISCONNECT")
     assert server.bodies("A") == []
 
