@@ -815,3 +815,33 @@ def test_a_browse_whose_page_or_close_finds_no_socket_is_let_go_of_later(
     with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
         served.manager.put_many("A", [b"x"] * 300)
         asyncio.run(main(f"qmgr://{place}"))
+
+
+def test_a_prepare_that_was_cancelled_is_not_said_to_be_backed_out_before_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon may have prepared it by the time at which there is a socket for its backout."""
+
+    async def main(url: str) -> None:
+        async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
+            prepare = Session.prepare
+            may_prepare = threading.Event()
+
+            def late(session: Session, unit: Any) -> None:
+                assert may_prepare.wait(LONG)
+                prepare(session, unit)
+
+            monkeypatch.setattr(Session, "prepare", late)
+            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+            with pytest.raises(TimeoutError):
+                async with qm.begin(Xid(1, b"g", b"b")) as unit:
+                    await unit.put("B", b"x")
+                    async with asyncio.timeout(0.05):
+                        await unit.prepare()
+            assert unit.state is UowState.ACTIVE
+            may_prepare.set()
+            while served.manager.transactions():
+                await asyncio.sleep(0.01)
+
+    with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
+        asyncio.run(main(f"qmgr://{place}"))
