@@ -49,9 +49,10 @@ class Waiters:
         self.line.append((waiter, fits))
 
     def leave(self, waiter: Waiter) -> None:
-        for place, (event, _) in enumerate(self.line):
+        line = self.line  # by now another one may stand in its place
+        for place, (event, _) in enumerate(line):
             if event is waiter:
-                del self.line[place]
+                del line[place]
                 return
 
     def wake_one(self, head: bytes = b"") -> None:

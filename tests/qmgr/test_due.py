@@ -1,6 +1,9 @@
 """The steady clock and the line of those who wait."""
 
 import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -108,3 +111,24 @@ def test_a_queue_manager_may_stop_while_others_are_woken() -> None:
     last = joined(line)
     line.wake_one()
     assert stops.is_set() and other.is_set() and last.is_set()
+
+
+class StopsAsItIsLookedThrough(deque[Any]):
+    """At that moment another thread stops the queue manager, without the lock, and somebody else joins."""
+
+    waiters: Waiters
+
+    def __iter__(self) -> Iterator[Any]:
+        found = super().__iter__()
+        self.waiters.wake_all()
+        joined(self.waiters)
+        return found
+
+
+def test_a_queue_manager_may_stop_while_one_leaves_the_line() -> None:
+    line = Waiters()
+    line.line = StopsAsItIsLookedThrough()
+    line.line.waiters = line
+    first, second = joined(line), joined(line)
+    line.leave(second)
+    assert [waiter is first or waiter is second for waiter, _ in line.line] == [False], "who has joined since stays"
