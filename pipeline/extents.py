@@ -133,16 +133,21 @@ class LogFiles:
     def stretch(self, us: int, end: int, disk: Disk | None = None) -> tuple[int, int]:
         """From where to where nothing is missing, of the newest extents with a record of this moment or an earlier one.
 
-        Of the oldest ones where there is none. `end`: that of the log. Raises LogDamaged, OSError.
+        Of the oldest ones where there is none. `end`: that of the log. Raises LogDamaged, also where what is missing
+        behind them may be of this moment or an earlier one, too; OSError.
         """
         disk = disk or PosixDisk()
         log = self.now(disk)
         history = log.history(disk)
         sequences = log.sequences(history)
+        size, missing = log.extent_bytes, 0
         first = history.reaches_back_to(sequences[-1])
-        while sequences[0] < first and not log._has_until(us, first * log.extent_bytes, end, disk):
+        while sequences[0] < first and not log._has(us, first * size, end, disk):
             last = max(one for one in sequences if one < first)
-            first, end = history.reaches_back_to(last), log._whole_to(last, disk)
+            first, end, missing = history.reaches_back_to(last), log._whole_to(last, disk), last + 1
+        if missing and not log._has(us, first * size, end, disk, later=True):
+            history.refuse_unreadable(missing)
+            history.refuse_gap(missing)
         history.refuse_unreadable(first - 1)
         return first * log.extent_bytes, end
 
@@ -162,11 +167,11 @@ class LogFiles:
                 break
         return (sequence + 1) * size
 
-    def _has_until(self, us: int, start: int, end: int, disk: Disk) -> bool:
-        """Is a record that begins in [start, end) of this moment or an earlier one?"""
-        chosen = wanted(Filters(high_time=us + 1), {})
+    def _has(self, us: int, start: int, end: int, disk: Disk, *, later: bool = False) -> bool:
+        """Is a record that begins in [start, end) of this moment or an earlier one; or `later`, of a later one?"""
+        chosen = wanted(Filters(low_time=us + 1) if later else Filters(high_time=us + 1), {})
         with contextlib.closing(self.extents(disk)) as extents:
-            return any((batch.headers["time"] <= us).any() for batch in _batches(extents, start, end, chosen))
+            return any(((batch.headers["time"] > us) == later).any() for batch in _batches(extents, start, end, chosen))
 
     def sequences(self, history: History) -> list[int]:
         """Of all extents that are there by now, rising. Raises LogError where there is none."""

@@ -208,6 +208,34 @@ def test_a_moment_before_a_gap_in_the_log_is_found_as_recover_to_finds_it(
 # Without Spark
 
 
+def test_a_moment_in_a_gap_of_the_log_is_refused_as_recover_to_refuses_it(tmp_path: Path) -> None:
+    """What is missing may be from before it: without that the queues would be told as they were when it began."""
+    life = Marked(LINEAR)
+    life.create()
+    life.start()
+    life.define("A")
+    for _ in range(90):
+        life.clock.advance(1)
+        life.put("A", size=12000)
+        life.get("A")
+    life.end()
+    data = written(life.disk, tmp_path)
+    log = extents.find(str(data), NAME)
+    size, end = log.extent_bytes, log.end()
+    times = [log.last_before(number * size) for number in (2, 3)]
+    before, within = (one.time for one in times if one is not None)
+    gap = Path(log.directories[0], "S0000001.LOG")
+    gap.unlink()
+    life.disk.remove(f"{LOG}/{NAME}/active/{gap.name}")
+    assert log.stretch(before - 1, end) == (size, 2 * size)
+    for moment in (before + 1_000_000, within):
+        with pytest.raises(Damaged, match=r"S0000001\.LOG is missing"):
+            recover(life, "/into", time_us=moment)
+        at = datetime.datetime.fromtimestamp(moment / 1e6, datetime.UTC).isoformat()
+        with pytest.raises(LogDamaged, match=r"S0000001\.LOG is missing"):
+            rebuild.check(told(data, tmp_path / "out", "--at", at))
+
+
 def test_where_a_queue_can_not_be_built_no_queue_manager_is(capsys: pytest.CaptureFixture[str]) -> None:
     for into, missing, built_then in (("/d", ["Q lacks its image"], False), ("/d", [], True), (None, ["Q"], False)):
         report = Report("Queues")
