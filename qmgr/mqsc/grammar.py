@@ -282,6 +282,7 @@ _NUMBERS = """
     LOGEXTSZ LOGPRIM LOGSEC CHKPTCNT CHKPTOPS CHKPTSZ MAXPRTY
 """
 NUMBERS = frozenset(_NUMBERS.split())  # of what is shown and can't be set: those that are numbers, or blank
+TEXTS = frozenset({"APPLTAG", "APPLDESC", "CHANNEL", "CLIENTID", "CONNAME", "OBJNAME", "USERID"})  # and any text
 TABLES: Mapping[str, tuple[Table, ...]] = {
     "QLOCAL": (QLOCAL,),
     "QALIAS": (QALIAS,),
@@ -301,7 +302,7 @@ def compared(name: str, word: str) -> Value | None:
 def is_text(name: str, word: str) -> bool:
     """Are the values of an attribute of such an object any text, or names?"""
     row = next((table[word] for table in TABLES.get(name, ()) if word in table), None)
-    return row is not None and isinstance(row.value, Text | Name)
+    return word in TEXTS or (row is not None and isinstance(row.value, Text | Name))
 
 
 class Naming(enum.Enum):

@@ -149,5 +149,17 @@ def test_where_compares_text_as_text_also_where_it_is_digits() -> None:
     assert found("maxdepth gt 7") == ["C"]
 
 
+def test_so_it_does_of_what_is_text_and_can_not_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    monkeypatch.setattr(world.qm, "_process", "007")
+
+    def found(condition: str) -> bool:
+        return "APPLTAG(007)" in world.qm.mqsc(f"display conn(*) where({condition}) appltag").text
+
+    assert found("appltag eq '007'")
+    assert not found("appltag eq '7'")
+    assert found("appltag lt '7'")
+
+
 def test_every_scene_is_shown() -> None:
     assert {path.stem for path in GOLDEN} >= set(SCENES)
