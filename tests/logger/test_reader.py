@@ -1,14 +1,50 @@
 """Reading: spare pages in the place of torn ones, records of several frames, abandoned records, resync."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from logger import at_rest
+from logger.crc import crc32
 from logger.disk import PAGE
 from logger.errors import LogDamaged
-from logger.frame import FILL
-from logger.reader import ExtentView
-from tests.logger.test_log import EXTENT, append, begun, made
+from logger.extent import DATA
+from logger.frame import BEGIN, END, FILL, HEADER, WHOLE, after, encode_into
+from logger.integrity import open_spare, seal_spare
+from logger.reader import WINDOW, ExtentView, LogReader, whole_frames
+from tests.logger.test_log import EXTENT, ID, append, begun, made
+from tests.sim.disk import SimDisk
 from tests.sim.loss import KEEP_ALL
+
+
+class Laid:
+    """Extents whose frames are laid by hand: as crashes, earlier starts and repair can leave them."""
+
+    def __init__(self, *sequences: int) -> None:
+        self.files = {sequence: bytearray(DATA + EXTENT) for sequence in sequences}
+
+    def frame(
+        self, at: int, body: bytes = b"", *, flags: int = WHOLE, epoch: int = 1, time: int = 0, durable: int = 0
+    ) -> int:
+        """Lay one at LSN `at`; return where the next one starts."""
+        page = memoryview(self.files[at // EXTENT])
+        begin, back = DATA + at % EXTENT, (at - durable) // 8
+        encode_into(page, begin, crc32(ID), epoch, at, 0, time, back, 300, flags, b"", body)
+        return after(at + HEADER.size + len(body))
+
+    def read(self, start: int, last_epoch: tuple[int, int] = (0, 0)) -> tuple[Sequence[bytes], LogReader]:
+        disk = SimDisk()
+        for sequence, content in self.files.items():
+            disk.poke(f"/{sequence}", bytes(content))
+        reader = LogReader(
+            lambda sequence: disk.open_read(f"/{sequence}") if sequence in self.files else None,
+            extent_bytes=EXTENT,
+            log_id=ID,
+            name=str,
+            close=lambda: None,
+            last_epoch=last_epoch,
+        )
+        return [bytes(record.body) for record in reader.records(start)], reader
 
 
 def test_a_view_shows_the_spare_page_where_home_is_not_written_yet() -> None:
@@ -73,3 +109,68 @@ def test_damage_is_raised_when_more_is_known_to_have_been_durable() -> None:
     with pytest.raises(LogDamaged, match="was durable up to"):
         list(reader.records(state.head, durable=end + 8))
     reader.close()
+
+
+@pytest.mark.parametrize("abandoned", [[BEGIN, WHOLE], [BEGIN, BEGIN, END], [END], [0, END]], ids=str)
+def test_row_20_a_record_that_was_abandoned_is_not_joined_with_what_lies_behind_it(abandoned: list[int]) -> None:
+    laid = Laid(1)
+    at = end = laid.frame(EXTENT, b"whole")
+    for flags in abandoned:
+        at = laid.frame(at, b"part", flags=flags)
+    found, reader = laid.read(EXTENT)
+    assert (found, reader.end) == ([b"whole"], end)
+
+
+def test_row_20_a_record_is_not_joined_with_the_rest_of_another_one() -> None:
+    laid = Laid(1)
+    end = laid.frame(EXTENT, b"whole")
+    laid.frame(laid.frame(end, b"part", flags=BEGIN, time=1), b"rest of another", flags=END, time=2)
+    found, reader = laid.read(EXTENT)
+    assert (found, reader.end) == ([b"whole"], end)
+
+
+def test_row_07_what_an_earlier_start_said_was_durable_is_no_damage_where_a_later_one_began_before_it() -> None:
+    laid = Laid(1)
+    end = laid.frame(EXTENT, b"of the later one", epoch=2)
+    laid.frame(EXTENT + PAGE, epoch=1, durable=EXTENT + PAGE)
+    found, reader = laid.read(EXTENT, last_epoch=(EXTENT, 2))
+    assert (found, reader.end) == ([b"of the later one"], end)
+    laid.frame(EXTENT + PAGE, epoch=2, durable=EXTENT + PAGE)
+    with pytest.raises(LogDamaged, match="was durable up to"):
+        laid.read(EXTENT, last_epoch=(EXTENT, 2))
+
+
+@pytest.mark.parametrize("next_one", [False, True])
+def test_row_46_damaged_spare_pages_hide_nothing_where_the_log_ends_with_its_extent(next_one: bool) -> None:
+    """All pages of the extent are home; those of the next one, if it is there, are of an earlier use of the file."""
+    laid = Laid(1, 2) if next_one else Laid(1)
+    at = EXTENT
+    while at < 2 * EXTENT:
+        at = laid.frame(at, bytes(PAGE - HEADER.size))
+    laid.files[2 if next_one else 1][PAGE:DATA] = b"\1" * (DATA - PAGE)
+    found, reader = laid.read(EXTENT)
+    assert (len(found), reader.end) == (EXTENT // PAGE, 2 * EXTENT)
+
+
+@pytest.mark.parametrize("page", [EXTENT - PAGE, EXTENT * 2])
+def test_a_spare_page_of_another_use_of_the_file_is_not_looked_for_at_home(page: int) -> None:
+    disk, image = SimDisk(), bytearray(PAGE)
+    seal_spare(memoryview(image), page, page + 64, 1, crc32(bytes(64), crc32(ID)))
+    assert open_spare(bytes(image), crc32(ID)) is not None
+    disk.poke("/it", bytes(PAGE) + bytes(image) + bytes(PAGE + EXTENT))
+    view = ExtentView(disk.open_read("/it"), EXTENT, EXTENT, crc32(ID))
+    assert (view.spares, view.chosen, view.bad_spares) == ({}, {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("place", "at", "size"),
+    [(0, WINDOW - HEADER.size, 0), (16, WINDOW, 0), (0, WINDOW - PAGE, 2 * PAGE), (8, WINDOW - 64, 64)],
+    ids=["ends with the first bytes read", "header across their end", "body across their end", "behind an odd place"],
+)
+def test_a_frame_is_found_once_wherever_the_bytes_that_are_read_at_a_time_end(place: int, at: int, size: int) -> None:
+    disk, content, start = SimDisk(), bytearray(DATA + 2 * WINDOW), 2 * WINDOW
+    encode_into(memoryview(content), DATA + at, crc32(ID), 1, start + at, 0, 0, 0, 300, WHOLE, b"", bytes(size))
+    disk.poke("/it", bytes(content))
+    view = ExtentView(disk.open_read("/it"), start, 2 * WINDOW, crc32(ID))
+    found = [(this.lsn, len(this.body)) for this in whole_frames(view, start + place, crc32(ID))]
+    assert found == [(start + at, size)]
