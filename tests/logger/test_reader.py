@@ -11,7 +11,7 @@ from logger.errors import LogDamaged
 from logger.extent import DATA
 from logger.frame import BEGIN, END, FILL, HEADER, WHOLE, after, encode_into
 from logger.integrity import open_spare, seal_spare
-from logger.reader import WINDOW, ExtentView, LogReader, whole_frames
+from logger.reader import WINDOW, ExtentView, LogReader, first_frame, latest_part, whole_frames
 from tests.logger.test_log import EXTENT, ID, append, begun, made
 from tests.sim.disk import SimDisk
 from tests.sim.loss import KEEP_ALL
@@ -32,11 +32,11 @@ class Laid:
         encode_into(page, begin, crc32(ID), epoch, at, 0, time, back, 300, flags, b"", body)
         return after(at + HEADER.size + len(body))
 
-    def read(self, start: int, last_epoch: tuple[int, int] = (0, 0)) -> tuple[Sequence[bytes], LogReader]:
+    def reader(self, last_epoch: tuple[int, int] = (0, 0)) -> tuple[SimDisk, LogReader]:
         disk = SimDisk()
         for sequence, content in self.files.items():
             disk.poke(f"/{sequence}", bytes(content))
-        reader = LogReader(
+        return disk, LogReader(
             lambda sequence: disk.open_read(f"/{sequence}") if sequence in self.files else None,
             extent_bytes=EXTENT,
             log_id=ID,
@@ -44,6 +44,9 @@ class Laid:
             close=lambda: None,
             last_epoch=last_epoch,
         )
+
+    def read(self, start: int, last_epoch: tuple[int, int] = (0, 0)) -> tuple[Sequence[bytes], LogReader]:
+        _, reader = self.reader(last_epoch)
         return [bytes(record.body) for record in reader.records(start)], reader
 
 
@@ -174,3 +177,81 @@ def test_a_frame_is_found_once_wherever_the_bytes_that_are_read_at_a_time_end(pl
     view = ExtentView(disk.open_read("/it"), start, 2 * WINDOW, crc32(ID))
     found = [(this.lsn, len(this.body)) for this in whole_frames(view, start + place, crc32(ID))]
     assert found == [(start + at, size)]
+
+
+def test_what_is_read_is_no_longer_than_was_asked_for_where_a_spare_page_takes_the_place_of_home() -> None:
+    disk, log = made()
+    log.force(append(log, b"partial"))
+    view = ExtentView(disk.open_read("/log/active/S0000000.LOG"), EXTENT, EXTENT, log._seed)
+    page = bytes(view.read(EXTENT, PAGE))
+    assert list(view.chosen) == [EXTENT]
+    for begin, size in [(0, 100), (40, 100), (PAGE - 8, 8)]:
+        assert bytes(view.read(EXTENT + begin, size)) == page[begin : begin + size]
+
+
+def test_a_spare_page_lies_where_it_belongs_though_the_file_ends_before_that() -> None:
+    disk, image = SimDisk(), bytearray(b"s" * PAGE)
+    seal_spare(memoryview(image), EXTENT + PAGE, EXTENT + PAGE + 64, 1, crc32(image[:64], crc32(ID)))
+    disk.poke("/it", bytes(PAGE) + bytes(image) + bytes(PAGE))
+    view = ExtentView(disk.open_read("/it"), EXTENT, EXTENT, crc32(ID))
+    assert bytes(view.read(EXTENT, 2 * PAGE)) == bytes(PAGE) + bytes(image)
+
+
+def test_nothing_behind_the_end_that_is_asked_for_is_read_or_judged() -> None:
+    laid = Laid(1)
+    end = laid.frame(EXTENT, b"whole")
+    laid.frame(EXTENT + PAGE, durable=EXTENT + PAGE)
+    disk, reader = laid.reader()
+    assert [bytes(record.body) for record in reader.records(EXTENT, durable=end, until=end)] == [b"whole"]
+    assert reader.end == end
+    beyond = laid.frame(end, b"written meanwhile")  # and no part of it was kept
+    disk.open("/1").write(0, bytes(laid.files[1]))
+    assert [bytes(record.body) for record in reader.records(end, until=beyond)] == [b"written meanwhile"]
+
+
+def test_only_the_rest_of_a_record_may_come_before_the_first_one() -> None:
+    laid = Laid(1)
+    end = laid.frame(laid.frame(EXTENT, flags=END), b"first")
+    laid.frame(laid.frame(end, flags=END), b"behind a stray one")
+    _, reader = laid.reader()
+    assert [bytes(record.body) for record in reader.records(EXTENT, resync=True)] == [b"first"]
+    assert reader.end == end
+
+
+def test_damage_in_a_record_is_told_from_where_that_begins() -> None:
+    laid = Laid(1)
+    end = laid.frame(EXTENT, b"whole")
+    laid.frame(end, b"part", flags=BEGIN)
+    laid.frame(EXTENT + PAGE, durable=EXTENT + PAGE)
+    with pytest.raises(LogDamaged) as caught:
+        laid.read(EXTENT)
+    assert (caught.value.lsn, caught.value.durable) == (end, EXTENT + PAGE)
+
+
+@pytest.mark.parametrize("epochs", [(1, 2), (2, 1)])
+def test_the_latest_epoch_of_a_part_is_told_in_whatever_order_its_frames_lie(epochs: tuple[int, int]) -> None:
+    laid = Laid(1)
+    for page, epoch in enumerate(epochs):
+        laid.frame(EXTENT + page * PAGE, epoch=epoch)
+    disk, _ = laid.reader()
+    assert latest_part(disk.open_read("/1"), EXTENT, crc32(ID)) == (1, 2)
+
+
+def test_a_part_is_known_by_a_record_across_the_end_of_what_is_read_at_a_time() -> None:
+    disk, content, start = SimDisk(), bytearray(DATA + 2 * WINDOW), 2 * WINDOW
+    at = WINDOW - 64
+    encode_into(memoryview(content), DATA + at, crc32(ID), 7, start + at, 0, 0, 0, 300, WHOLE, b"", bytes(200))
+    disk.poke("/it", bytes(content))
+    assert latest_part(disk.open_read("/it"), 2 * WINDOW, crc32(ID)) == (1, 7)
+
+
+def test_of_an_extent_without_a_header_the_latest_use_of_its_file_tells_what_it_is() -> None:
+    laid, image = Laid(1), bytearray(PAGE)
+    laid.frame(EXTENT, b"of an earlier use")
+    encode_into(memoryview(image), 0, crc32(ID), 4, 3 * EXTENT, 0, 9, 0, 300, WHOLE, b"", b"")
+    seal_spare(memoryview(image), 3 * EXTENT, 3 * EXTENT + 48, 4, crc32(image[:48], crc32(ID)))
+    laid.files[1][2 * PAGE : 3 * PAGE] = image
+    disk, _ = laid.reader()
+    first = first_frame(disk.open_read("/1"), EXTENT, crc32(ID))
+    assert first is not None
+    assert (first.lsn, first.epoch, first.time) == (3 * EXTENT, 4, 9)
