@@ -5,9 +5,13 @@ from collections import Counter
 from logger import control
 from logger.at_rest import control_path, read_only
 from logger.crc import crc32
-from logger.forensics import Evidence, look, most_common
+from logger.disk import PAGE
+from logger.extent import DATA, ExtentHeader
+from logger.forensics import Evidence, Seen, look, most_common
 from logger.reader import latest_part
-from tests.sim.disk import SimDisk
+from tests.logger.test_log import EXTENT, ID
+from tests.logger.test_reader import Laid
+from tests.sim.disk import SimDisk, SimFile
 from tests.sim.life import LOG, NAME, Life, Setup
 from tests.sim.loss import KEEP_ALL
 from tests.test_crash import born, laps
@@ -64,3 +68,56 @@ def test_a_majority_is_more_than_any_other() -> None:
     assert most_common(Counter()) is None
     assert most_common(Counter([b"a", b"b"])) is None
     assert most_common(Counter([b"a", b"b", b"b"])) == b"b"
+
+
+def seen(header: ExtentHeader | None, size: int = DATA) -> Seen:
+    return Seen(path="/it", number=1, size=size, header=header)
+
+
+def test_an_extent_is_of_a_log_of_the_same_identity_and_size_of_extents_or_may_be_if_it_does_not_say() -> None:
+    header = ExtentHeader(number=1, log_id=ID, sequence=1, extent_bytes=EXTENT, epoch=1, time=0)
+    assert seen(header).of(ID, EXTENT)
+    assert not seen(header).of(ID, 2 * EXTENT)
+    assert not seen(header).of(bytes(16), EXTENT)
+    assert seen(None).of(ID, EXTENT)
+    assert not seen(None, DATA - 1).of(ID, EXTENT)
+
+
+def test_a_file_of_nothing_but_zeros_is_as_good_as_an_empty_one() -> None:
+    disk = SimDisk()
+    disk.poke("/S0000001.LOG", bytes(DATA + EXTENT))
+    disk.poke("/S0000002.LOG", b"\1" * (DATA + EXTENT))
+    assert [(one.number, one.size, one.header) for one in look(disk, "")] == [(1, 0, None), (2, DATA + EXTENT, None)]
+
+
+def test_no_frame_before_the_start_is_told_and_the_bytes_up_to_an_end_are_all_and_no_more() -> None:
+    laid = Laid(1, 2, 3)
+    starts = [EXTENT, EXTENT + PAGE, 2 * EXTENT, 3 * EXTENT]
+    for at in starts:
+        laid.frame(at, b"frame")
+    del laid.files[3][DATA + PAGE :]  # it was cut
+    disk, _ = laid.reader()
+    told = Evidence(disk, ID, EXTENT, {sequence: f"/{sequence}" for sequence in laid.files})
+    for number, at in enumerate(starts):
+        assert [frame.lsn for frame in told.frames(at)] == starts[number:]
+    assert b"".join(told.up_to(1, EXTENT + PAGE + 20)) == bytes(laid.files[1][DATA : DATA + PAGE + 20])
+    assert b"".join(told.up_to(3, 3 * EXTENT + 2 * PAGE)) == bytes(laid.files[3][DATA:]) + bytes(PAGE)
+    assert list(told.up_to(4, 5 * EXTENT)) == []
+
+
+def test_nothing_stays_open_behind_what_was_read() -> None:
+    disk, state = lived()
+    opened: list[SimFile] = []
+    open_read = disk.open_read
+
+    def noted(path: str) -> SimFile:
+        opened.append(open_read(path))
+        return opened[-1]
+
+    disk.open_read = noted  # type: ignore[method-assign]
+    told = evidence(disk, state)
+    told.follow(state.head, 0, (state.epoch_from, state.epoch))
+    assert list(told.frames(state.head))
+    assert list(told.up_to(max(told.paths), (max(told.paths) + 1) * state.extent_bytes))
+    assert opened
+    assert all(file.closed for file in opened)
