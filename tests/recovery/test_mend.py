@@ -1,0 +1,64 @@
+"""Carrying out a plan of repair, step by step: what is done is durable before it says that it is done."""
+
+import json
+
+import pytest
+
+from logger.crc import crc32
+from logger.disk import make_dirs, write_whole
+from logger.history import index_name
+from recovery.mend import DONE, PLAN, carry_out, directories
+from tests.sim.disk import SimDisk
+from tests.sim.loss import LOSE_ALL
+
+REPAIR, LOG, EXTENT = "/data/repair-1", "/log", "/log/active/S0000001.LOG"
+
+
+def planned(before: bytes, after: bytes | None) -> SimDisk:
+    """A disk with one file, an extent, and the plan of a repair that changes or removes it."""
+    disk = SimDisk()
+    for directory in ("/log/active", f"{REPAIR}/new"):
+        make_dirs(disk, directory)
+    write_whole(disk, EXTENT, before)
+    write_whole(disk, f"/log/active/{index_name(1)}", b"index")
+    step = {"in": "log", "path": "active/S0000001.LOG", "before": crc32(before), "new": None, "after": None}
+    if after is not None:
+        write_whole(disk, f"{REPAIR}/new/0", after)
+        step |= {"new": "new/0", "after": crc32(after)}
+    write_whole(disk, f"{REPAIR}/{PLAN}", json.dumps({"steps": [step]}).encode())
+    for directory in ("/log/active", f"{REPAIR}/new", REPAIR, "/data", "/log", "/"):
+        disk.sync_dir(directory)
+    return disk
+
+
+@pytest.mark.parametrize("after", [b"mended", None])
+def test_what_a_repair_has_changed_or_removed_is_so_after_a_crash_and_has_no_index(after: bytes | None) -> None:
+    disk = planned(b"damaged", after)
+    carry_out(disk, REPAIR, LOG)
+    disk = disk.crash(LOSE_ALL)
+    assert disk.exists(f"{REPAIR}/{DONE}")
+    assert (disk.peek(EXTENT) if disk.exists(EXTENT) else None) == after
+    assert not disk.exists(f"/log/active/{index_name(1)}")
+
+
+@pytest.mark.parametrize("after", [b"mended", None])
+def test_what_a_killed_repair_had_done_in_memory_is_durable_once_the_next_one_is_done(after: bytes | None) -> None:
+    disk = planned(b"damaged", after)
+    disk.unlink(f"/log/active/{index_name(1)}")
+    disk.sync_dir("/log/active")
+    if after is None:
+        disk.unlink(EXTENT)
+    else:
+        write_whole(disk, f"{EXTENT}.new", after)
+        disk.rename(f"{EXTENT}.new", EXTENT)
+    carry_out(disk, REPAIR, LOG)
+    disk = disk.crash(LOSE_ALL)
+    assert disk.exists(f"{REPAIR}/{DONE}")
+    assert (disk.peek(EXTENT) if disk.exists(EXTENT) else None) == after
+
+
+def test_the_tenth_repair_comes_behind_the_ninth() -> None:
+    disk = SimDisk()
+    for number in (10, 9, 1):
+        make_dirs(disk, f"/data/repair-{number}")
+    assert directories(disk, "/data") == ["/data/repair-1", "/data/repair-9", "/data/repair-10"]
