@@ -4,10 +4,13 @@ import json
 
 import pytest
 
+from logger.at_rest import control_path
+from logger.config import LogConfig
 from logger.crc import crc32
 from logger.disk import make_dirs, write_whole
 from logger.history import index_name
-from recovery.mend import DONE, PLAN, carry_out, directories
+from recovery.checkpoint import NAME, PREVIOUS
+from recovery.mend import DONE, PLAN, _fresh, carry_out, directories, fits
 from tests.sim.disk import SimDisk
 from tests.sim.loss import LOSE_ALL
 
@@ -62,3 +65,41 @@ def test_the_tenth_repair_comes_behind_the_ninth() -> None:
     for number in (10, 9, 1):
         make_dirs(disk, f"/data/repair-{number}")
     assert directories(disk, "/data") == ["/data/repair-1", "/data/repair-9", "/data/repair-10"]
+
+
+@pytest.mark.parametrize("where", [control_path(LOG), f"/data/{NAME}", f"/data/{PREVIOUS}"])
+@pytest.mark.parametrize("then", [b"another", None])
+def test_a_plan_does_not_fit_where_a_file_that_it_was_made_of_is_another_now(where: str, then: bytes | None) -> None:
+    disk = planned(b"damaged", b"mended")
+    made_of = [control_path(LOG), f"/data/{NAME}", f"/data/{PREVIOUS}"]
+    for path in made_of:
+        disk.poke(path, b"as it was")
+    plan = json.loads(disk.peek(f"{REPAIR}/{PLAN}"))
+    rests_on = {path.lstrip("/"): crc32(b"as it was") for path in made_of}
+    disk.poke(f"{REPAIR}/{PLAN}", json.dumps(plan | {"rests_on": rests_on}).encode())
+    config = LogConfig(path=LOG)
+    assert fits(disk, REPAIR, config)
+    if then is None:
+        disk.remove(where)
+    else:
+        disk.poke(where, then)
+    assert not fits(disk, REPAIR, config)
+
+
+def test_a_new_plan_does_not_take_the_directory_of_one_that_fits_no_more_whose_originals_stay() -> None:
+    disk = planned(b"damaged", b"mended")
+    make_dirs(disk, f"{REPAIR}/data")
+    disk.poke(f"{REPAIR}/data/kept", b"original")
+    assert _fresh(disk, "/data") == "/data/repair-2"
+    assert disk.peek(f"{REPAIR}/data/kept") == b"original"
+
+
+def test_what_a_repair_without_a_plan_has_left_is_not_taken_for_originals_of_the_next_one() -> None:
+    disk = planned(b"damaged", b"mended")
+    disk.remove(f"{REPAIR}/{PLAN}")
+    left = [f"{REPAIR}/{part}/half" for part in ("log/active", "log", "data", "new")]
+    for path in left:
+        make_dirs(disk, path.rpartition("/")[0])
+        disk.poke(path, b"half an original")
+    assert _fresh(disk, "/data") == REPAIR
+    assert not any(map(disk.exists, left))
