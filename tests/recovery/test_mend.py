@@ -1,5 +1,6 @@
 """Carrying out a plan of repair, step by step: what is done is durable before it says that it is done."""
 
+import errno
 import json
 
 import pytest
@@ -103,3 +104,18 @@ def test_what_a_repair_without_a_plan_has_left_is_not_taken_for_originals_of_the
         disk.poke(path, b"half an original")
     assert _fresh(disk, "/data") == REPAIR
     assert not any(map(disk.exists, left))
+
+
+def test_a_plan_fits_where_the_archive_can_not_be_listed_for_now() -> None:
+    disk = planned(b"damaged", b"mended")
+    config = LogConfig(path=LOG)
+    make_dirs(disk, config.archive_directory)
+    listed = disk.list
+
+    def refused(path: str) -> list[str]:
+        if path == config.archive_directory:
+            raise PermissionError(errno.EACCES, "not for this user", path)
+        return listed(path)
+
+    disk.list = refused  # type: ignore[method-assign]
+    assert fits(disk, REPAIR, config)
