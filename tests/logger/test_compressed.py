@@ -17,6 +17,7 @@ from logger.compressed import Compression, compress, compression_of, decode_tabl
 from logger.disk import PosixDisk
 from logger.errors import LogDamaged, LogError
 from tests.sim.disk import SimDisk
+from tests.sim.loss import LOSE_ALL
 
 CHUNK = 1000
 KINDS = list(Compression)
@@ -241,3 +242,12 @@ def test_without_the_package_the_error_says_what_to_install_and_that_gzip_will_d
         assert "needs the package zstandard" in line
         assert "pip install zstandard" in line
         assert "gzip" in line
+
+
+def test_a_compressed_file_is_durable_once_its_name_is() -> None:
+    disk = SimDisk()
+    disk.poke("/plain", b"x" * 5000)
+    compress(disk, "/plain", "/plain.gz", Compression.GZIP)
+    disk.sync_dir("/")
+    kept = disk.crash(LOSE_ALL)
+    assert kept.peek("/plain.gz") == disk.peek("/plain.gz")
