@@ -21,7 +21,7 @@ from logger.config import LogType
 from logger.control import ControlState
 from logger.disk import Disk, PosixDisk, absolute_path, read_whole
 from logger.errors import ExtentGone, LogDamaged, LogError
-from logger.frame import FAR
+from logger.frame import FAR, HEADER
 from logger.history import History, extent_of, read_header
 from logger.reader import LogReader
 from pipeline.columns import Columns, Names
@@ -551,6 +551,7 @@ class _Known:
     catalogued: bool  # all names from before have been told
     keeps: bool = True  # indexes can be kept beside the extents
     told: dict[int, int] = attrs.field(factory=dict)  # where the record is that tells a name, the first that was read
+    last: tuple[int, bytes] | None = None  # LSN and header of the record before that: another one is of another past
 
     def take(self, at: int, names: dict[int, str]) -> None:
         self.names |= names
@@ -572,7 +573,8 @@ def named(log: LogFiles, end: int, disk: Disk | None = None) -> LogFiles:
     """
     disk = disk or PosixDisk()
     known = _known_of(log, disk)
-    at, whole = known.upto, True
+    at = before = known.upto
+    whole = True
     with contextlib.closing(log.extents(disk)) as extents:
         while at < end:
             stop = min(end, (at // log.extent_bytes + 1) * log.extent_bytes)
@@ -584,6 +586,9 @@ def named(log: LogFiles, end: int, disk: Disk | None = None) -> LogFiles:
             at = stop
             if whole:
                 known.upto = at
+    if known.upto > before:
+        last = log.last_before(known.upto, disk, since=known.last and known.last[0])
+        known.last = None if last is None else (last.lsn, _header_at(log, last.lsn, disk))
     return attrs.evolve(log, names=log.names | known.before(end))
 
 
@@ -612,10 +617,18 @@ def _named_within(log: LogFiles, start: int, end: int, disk: Disk) -> LogFiles:
 
 def _known_of(log: LogFiles, disk: Disk) -> _Known:
     key = log.log_id, log.directories
-    if key not in _known:
+    known = _known.get(key)
+    if known is None or (known.last is not None and _header_at(log, known.last[0], disk) != known.last[1]):
         first = min(log.history(disk).places(), default=0)
         _known[key] = _Known(first * log.extent_bytes, {}, catalogued=first == 1)
     return _known[key]
+
+
+def _header_at(log: LogFiles, at: int, disk: Disk) -> bytes:
+    """That of the frame which begins there, with its CRC; nothing where the extent is not there, or damaged."""
+    with contextlib.closing(log.extents(disk)) as extents, contextlib.suppress(LogDamaged):
+        return bytes(extents.view(at // log.extent_bytes).read(at, HEADER.size))
+    return b""
 
 
 def _indexed(log: LogFiles, extents: Extents, known: _Known, sequence: int, end: int) -> ExtentIndex | None:

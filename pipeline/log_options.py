@@ -109,7 +109,7 @@ def _moment(text: str, option: str) -> datetime.datetime:
 
 
 def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+)\s*([kmg]?)b?", text.strip().lower())
+    found = re.fullmatch(r"([0-9]{1,18})\s*([kmg]?)b?", text.strip().lower())
     if found is None or not int(found[1]):
         raise Mistake(f"maxBytesPerTrigger is a number of bytes, such as 67108864 or 64m, not {text!r}")
     return int(found[1]) * UNITS[found[2]]

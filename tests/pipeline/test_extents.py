@@ -892,6 +892,28 @@ def test_an_index_of_a_past_that_was_undone_is_not_remembered(tmp_path: Path) ->
     assert told[0] != told[1] and told[0].taken == told[1].taken, "only what is in it tells them apart"
 
 
+def test_names_of_a_past_that_was_undone_are_not_remembered(tmp_path: Path) -> None:
+    """Both pasts have given the number that was next to a queue, and to one of another name."""
+
+    def defining(name: str) -> Callable[[qmgr.QueueManager], None]:
+        def go_on(qm: qmgr.QueueManager) -> None:
+            qm.define_queue(name)
+            put_large(qm)
+
+        return go_on
+
+    told = []
+    for disk in two_pasts(defining("UNDONE"), defining("NEW")):
+        (tmp_path / "active").mkdir(exist_ok=True)
+        for path in disk.files(ACTIVE):
+            (tmp_path / "active" / path.rpartition("/")[2]).write_bytes(disk.peek(path))
+        log = extents.find(str(tmp_path))
+        told.append(extents.named(log, log.end()).names)
+    assert {*told[0].values()} - {*told[1].values()} == {"UNDONE"}
+    assert {*told[1].values()} - {*told[0].values()} == {"NEW"}
+    assert told[0].keys() == told[1].keys()
+
+
 def test_a_missing_extent_of_a_folder_is_to_be_put_into_directories_that_are_there() -> None:
     works = a_log()
     disk, log = works.world.disk, folder(works.world.disk)

@@ -402,6 +402,7 @@ def test_filters_of_spark_as_ranges_and_sets(filters: list[Filter], narrow: Filt
         ({"startingLsn": "1", "startingTime": "2026-01-01"}, "startingLsn or startingTime, not both"),
         ({"endingTime": "noon"}, "endingTime is a moment such as 2026-11-21T14:30:00"),
         ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger is a number of bytes"),
+        ({"maxBytesPerTrigger": "9" * 5000}, "maxBytesPerTrigger is a number of bytes"),
         ({"maxBytesPerTrigger": "many"}, "such as 67108864 or 64m, not 'many'"),
         ({"pushdown": "yes"}, "pushdown is true or false, not 'yes'"),
         ({"columns": "lsn,nothing"}, "no column 'nothing'"),
