@@ -60,11 +60,19 @@ def never_wait_for_room() -> None:
     _here.hasty = True
 
 
-def without_waiting(work: Callable[[], int]) -> int:
-    """Do it in this thread, now; where it finds no room in the log it has done nothing, and raises TakesWaiting."""
+Outcome = int | Callable[[], int]  # an LSN to force; or what has to wait for room in the log, and gives it then
+
+
+def now_or_later(work: Callable[[], int]) -> Outcome:
+    """For event loops: the LSN that `work` returns; or `work` itself where it has found no room in the log.
+
+    Then it has done nothing, and is for a thread that may wait.
+    """
     _here.hasty = True
     try:
         return work()
+    except TakesWaiting:
+        return work
     finally:
         _here.hasty = False
 

@@ -18,7 +18,7 @@ from qmgr.delivery import NO_BOUND, Delivery, Holder, Watch
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import LOCAL, Peer
 from qmgr.locations import Location
-from qmgr.logged import TakesWaiting, without_waiting
+from qmgr.logged import Outcome, TakesWaiting, now_or_later
 from qmgr.message import Message
 from qmgr.objects import check_name
 from qmgr.verbs import GetOptions, PutOptions, check_limit, wanted
@@ -45,17 +45,6 @@ NAMED = {
     *("queue", "define_queue", "alter_queue", "delete_queue", "clear_queue"),
     *("define_alias", "alter_alias", "delete_alias"),
 }
-
-
-Outcome = int | Callable[[], int]  # an LSN to force; or what has to wait for room in the log, and gives it then
-
-
-def now_or_later(work: Callable[[], int]) -> Outcome:
-    """For event loops: the LSN that `work` returns; or `work` itself, for a thread that may wait."""
-    try:
-        return without_waiting(work)
-    except TakesWaiting:
-        return work
 
 
 class Rights(Protocol):
@@ -327,12 +316,12 @@ class Session:
 
         Which those are is known now: what is refused by then may be with the same client again.
         """
-        try:
-            return without_waiting(lambda: self.reject(deliveries, late=late))
-        except TakesWaiting:
-            assert self._holder is not None, "what is rejected was delivered"
-            rest = self._holder.still(deliveries)
-            return lambda: max(self.reject(rest, late=True), self.tail)
+        done = now_or_later(lambda: self.reject(deliveries, late=late))
+        if isinstance(done, int):
+            return done
+        assert self._holder is not None, "what is rejected was delivered"
+        rest = self._holder.still(deliveries)
+        return lambda: max(self.reject(rest, late=True), self.tail)
 
     def release(self, deliveries: list[Delivery]) -> None:
         """The client leaves in order, and never looked at them."""

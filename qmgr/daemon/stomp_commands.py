@@ -14,7 +14,8 @@ from qmgr.daemon.stomp_transactions import Transactions
 from qmgr.daemon.tls import common_name
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.infos import Peer
-from qmgr.session import Outcome, Rights, Session, Sessions, now_or_later
+from qmgr.logged import Outcome, now_or_later
+from qmgr.session import Rights, Session, Sessions
 from qmgr.verbs import PutOptions
 
 LONGEST_BEAT = 10**7  # ms, two hours and more

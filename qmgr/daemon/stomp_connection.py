@@ -24,7 +24,7 @@ from qmgr.daemon.loop import Forcer
 from qmgr.daemon.stomp_frames import DIALECTS, V12, Dialect, Frame, FrameError, Limits, Parser, encode
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.errors import MQError, Reason, Unavailable
-from qmgr.session import Outcome
+from qmgr.logged import Outcome
 
 HIGH_WATER = 256 << 10  # bytes that wait to be sent
 MOST_PENDING = 1000  # actions that wait for a force

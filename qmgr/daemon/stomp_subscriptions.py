@@ -14,7 +14,8 @@ from qmgr.daemon.stomp_frames import END, Dialect, encode_headers
 from qmgr.daemon.stomp_messages import message_headers, queue_of
 from qmgr.delivery import Delivery, Watch
 from qmgr.errors import Mistake, MQError, Reason, SyncpointLimit
-from qmgr.session import Session, now_or_later
+from qmgr.logged import now_or_later
+from qmgr.session import Session
 
 PREFETCH = 100  # messages sent and not acknowledged, unless SUBSCRIBE says otherwise
 MOST_PREFETCH = 1000

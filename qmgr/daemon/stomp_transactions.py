@@ -6,8 +6,9 @@ import attrs
 
 from qmgr.delivery import Delivery
 from qmgr.errors import Mistake, Reason, SyncpointLimit, UnitOfWorkEnded
+from qmgr.logged import Outcome
 from qmgr.manager import UnitOfWork
-from qmgr.session import Outcome, Session
+from qmgr.session import Session
 
 MOST = 100  # transactions that a connection may have open at a time
 MOST_REFUSED = 5000  # NACKs of all of them
