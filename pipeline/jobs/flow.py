@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, Row
 
 from pipeline.jobs import common, lives, output
-from pipeline.jobs.common import Failure
+from pipeline.jobs.common import LONGEST_NUMBER, Failure
 from pipeline.report import TEXT, Report, new_chart, over_time
 
 if TYPE_CHECKING:
@@ -198,10 +198,10 @@ def queues(told: DataFrame, by_window: DataFrame) -> DataFrame:
 
 def width_of(text: str) -> int:
     """Microseconds: `90`, `90s`, `5m`, `1h`, `1d`. Raises Failure."""
-    found = re.fullmatch(r"(\d+)(s|ms|m|h|d)?", text.strip())
+    found = re.fullmatch(r"([0-9]{1,18})(s|ms|m|h|d)?", text.strip())
     width = int(found[1]) * UNITS[found[2] or "s"] if found else 0
     if width <= 0:
-        raise Failure(f"{text!r} is no length of a window; write 30s, 5m, 1h or 1d.")
+        raise Failure(f"{text[:LONGEST_NUMBER]!r} is no length of a window; write 30s, 5m, 1h or 1d.")
     if width > LONGEST_WINDOW * UNITS["d"]:
         raise Failure(f"a window of {text} is too long; {LONGEST_WINDOW}d is the most.")
     return width

@@ -552,6 +552,7 @@ def test_wrong_options_are_refused_with_one_sentence(tmp_path: Path) -> None:
         ({"attemptTimeout": "soon"}, "option attemptTimeout is 'soon'; it is a number of seconds"),
         ({"attemptTimeout": "-1"}, "it is a number of seconds"),
         ({"batchId": "x", "writeId": "w"}, "option batchId is 'x'; it is a whole number"),
+        ({"batchId": "9" * 5000, "writeId": "w"}, "option batchId is '9{40}'; it is a whole number"),
         ({"batchId": "3"}, "option writeId says of which"),
         ({"batchId": "0"}, "option writeId says of which"),
         ({"write_id": "w"}, "qmgr.queue has no option 'write_id' here; it has qmgr, .* writeId, batchId, "),
