@@ -238,8 +238,10 @@ def test_a_lake_over_jobs_that_are_killed_has_each_row_of_the_log_once(spark: "S
     words = [sys.executable, "-m", "tests.pipeline.history_to_kill", str(data), str(lake), "4000"]
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
-    for _ in range(8 if SOAK else 1):
-        assert killed(words, lake, chance.uniform(0, 2)) == -signal.SIGKILL, seed
+    for more in (0, 1) * 4 if SOAK else (1,):
+        assert killed(words, lake, chance.uniform(0, 2), more) == -signal.SIGKILL, seed
+    counts = manifest.load(str(lake))
+    assert counts is not None and counts.runs, "what the last one goes on behind"
     assert run(spark, data, lake) == 0, seed
     known = manifest.load(str(lake))
     assert known is not None
@@ -249,12 +251,18 @@ def test_a_lake_over_jobs_that_are_killed_has_each_row_of_the_log_once(spark: "S
     assert sum(one.rows for one in known.runs) == len(expected), seed
 
 
-def killed(words: list[str], lake: Path, seconds: float) -> int:
-    """Run the job until so long after it has begun to write; how it ended."""
-    before = folders(lake)
+def runs(lake: Path) -> int:
+    """How many runs count in the lake."""
+    known = manifest.load(str(lake))
+    return 0 if known is None else len(known.runs)
+
+
+def killed(words: list[str], lake: Path, seconds: float, more: int) -> int:
+    """Run the job until so long after it has begun to write, and `more` runs of it count; how it ended."""
+    before, wanted = folders(lake), runs(lake) + more
     doomed = subprocess.Popen(words, start_new_session=True)
     try:
-        until(lambda: doomed.poll() is not None or folders(lake) != before, 300)
+        until(lambda: doomed.poll() is not None or (folders(lake) != before and runs(lake) >= wanted), 300)
         time.sleep(seconds)
     finally:
         os.killpg(doomed.pid, signal.SIGKILL)
