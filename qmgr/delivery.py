@@ -13,6 +13,7 @@ from qmgr.entry import Entry
 from qmgr.message import Message
 from qmgr.queue import Queue
 from qmgr.threads import this_thread
+from qmgr.verbs import ANY
 from recovery.uows import Uow
 
 NO_BOUND = 1 << 62  # bytes
@@ -58,10 +59,17 @@ class Holder:
         """Up to `limit` messages, and the LSN that must be safe before the client hears of them.
 
         Their bodies have `most_bytes`, or more by a part of the last one. Where there is none, `watch` stands in line.
-        Raises Inhibited, UnknownQueue, Unavailable (2161) …
+        Raises Inhibited, UnknownQueue, Unavailable (2161) …, TakesWaiting: `sift` first.
         """
         found_on, held, force = self._engine.hold(self._unit, queue, limit, watch, most_bytes)
         return [Delivery(message, found_on, entry) for entry, message in held], force
+
+    def sift(self, queue: str, limit: int) -> None:
+        """Move away what `take` would move first, since it was backed out too often; may wait for room in the log.
+
+        Raises UnknownQueue, ResourceProblem …
+        """
+        self._engine.sift(queue, limit, ANY, self._unit.owner, self._unit.thread)
 
     def leave(self, queue: str, watch: Watch) -> None:
         """The watch stands in line no more; if it was woken, the message is for the next."""
@@ -91,7 +99,10 @@ class Holder:
         self._engine.release(self._unit, _pairs(deliveries))
 
     def close(self) -> None:
-        """The client is gone: what it had may be what ended it, so it returns with a higher backout count."""
+        """The client is gone: what it had may be what ended it, so it returns with a higher backout count.
+
+        Raises TakesWaiting: then close it again where room in the log may be waited for.
+        """
         self._engine.give_up(self._unit)
 
 

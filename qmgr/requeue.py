@@ -8,6 +8,7 @@ A get that would find nothing then moves it in a unit of its own. Who hears that
 by that, which backs his own unit out: the message would be back, one backout older, each time again.
 """
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from logger.errors import LogError
 from qmgr import deadletter, verbs
 from qmgr.entry import Entry
 from qmgr.errors import BackedOut, MQError, Reason, ResourceProblem, UnknownQueue
-from qmgr.logged import Surroundings
+from qmgr.logged import Surroundings, TakesWaiting
 from qmgr.message import Message, check_body, check_head, with_format
 from qmgr.puts import Puts
 from qmgr.queue import Queue
@@ -62,7 +63,8 @@ class Requeue(Puts):
     def sift(self, name: str, limit: int, wanted: Wanted, owner: str, thread: Alive | None) -> int:
         """Move those of the next `limit` messages that were backed out too often, in units of work of their own.
 
-        Nobody may hear of it before the log is safe up to the LSN; 0: now.
+        Nobody may hear of it before the log is safe up to the LSN; 0: now. Raises TakesWaiting in a thread that may not
+        wait for room: what was moved by then stays moved, at an LSN that is not told.
         """
         end, more = 0, True
         while more:
@@ -78,6 +80,11 @@ class Requeue(Puts):
             except BackedOut as exc:  # which its caller has not begun: what it has moved is back
                 text = f"the log of queue manager {self.name!r} has no room for moving messages from queue {name!r}"
                 raise ResourceProblem(text, name=name) from exc
+            except TakesWaiting:
+                if unit.puts:
+                    with contextlib.suppress(BackedOut):  # then they are back
+                        self.commit_later(unit)
+                raise
             except BaseException:
                 if unit.puts and unit.state is ACTIVE and self.refusal is None:
                     self.back_out_later(unit)

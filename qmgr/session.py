@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -270,7 +271,8 @@ class Session:
         """Hold up to `limit` messages for this client; where there is none, `watch` is woken, once, when one may be.
 
         Their bodies have `most_bytes`, or more by a part of the last one. Then ask again. Whoever is in line and loses
-        interest calls `unwatch`.
+        interest calls `unwatch`. Raises TakesWaiting where there is no room in the
+        log and it may not wait for some: `sift` does, then ask again.
         """
         try:
             self._require(GET, queue)
@@ -283,6 +285,15 @@ class Session:
         except BaseException:
             self._engine.pass_wake_on(queue)  # which brought the client here, perhaps
             raise
+
+    def sift(self, queue: str, limit: int) -> int:
+        """Move away what was backed out too often, as `deliver` does first, and wait for room in the log if need be.
+
+        The LSN that must be safe before the client hears of what lay behind.
+        """
+        if self._holder is not None:
+            self._holder.sift(queue, limit)
+        return self.tail
 
     def watch(self, wake: Callable[[], None]) -> Watch:
         """For `deliver`: `wake` is called by any thread and under the queue manager's lock, so it only passes it on."""
@@ -355,30 +366,44 @@ class Session:
 
         Where memory fails it is tried again, since nobody else would.
         """
+        if self._begin_to_close():
+            self._end_surely()
+
+    def close_now_or_later(self) -> Outcome:
+        """The same for event loops: what has no room in the log for its return is for a thread that may wait."""
+        return now_or_later(self._end_surely) if self._begin_to_close() else 0
+
+    def _begin_to_close(self) -> bool:
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
+            before, self._closed = self._closed, True
+        return not before
+
+    def _end_surely(self) -> int:
         left = TRIES
         while left:
             left -= 1
             try:
                 self._end()
-                return
+                break
             except MemoryError:
                 if not left:
                     raise
+        return 0
 
     def _end(self) -> None:
         units = list(self.units.values())
         with contextlib.ExitStack() as ends:  # where one of them fails for want of memory the others come all the same
-            ends.callback(self._registry.forget, self)
+            ends.push(self._leave)
             if self._holder is not None:
                 ends.callback(self._holder.close)
             for unit in units:
                 if unit.state is ACTIVE:
                     ends.callback(self._back_out, unit)
         self.units.clear()
+
+    def _leave(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is not TakesWaiting:  # else it comes here again
+            self._registry.forget(self)
 
     def _back_out(self, unit: "UnitOfWork") -> None:
         with contextlib.suppress(MQError):  # nobody is told

@@ -94,7 +94,9 @@ class StompCommands:
         session, self._session = self._session, None
         if session is not None:
             self._subscriptions.end(in_order=in_order)
-            session.close()
+            closed = session.close_now_or_later()
+            if not isinstance(closed, int):
+                self._connection.do_at_length(closed, lambda lsn: None, "DISCONNECT")
 
     # ---- CONNECT
 

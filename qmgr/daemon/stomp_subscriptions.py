@@ -7,6 +7,7 @@ the client does not read) → sent → acknowledged, refused, or given back. Wit
 import enum
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import takewhile
 from typing import Protocol
 
@@ -83,6 +84,7 @@ class Subscription:
         self._prefetch = prefetch
         self._watch: Watch | None = None  # in line at the queue
         self._pumping = False
+        self._sifting = False  # a thread is at it
         self._ended = False
         head = {"destination": destination} | ({"subscription": name} if named else {})
         self._head = b"MESSAGE\n" + encode_headers(self._channel.dialect, head)
@@ -105,11 +107,22 @@ class Subscription:
         if self._watch is not None and not self._watch.is_set():
             return
         watch = self._session.watch(self._wake)
+        taken: list[Delivery] = []
+
+        def deliver() -> int:
+            found, lsn = self._session.deliver(self.queue, room, watch, max(1, MOST_BYTES - self._group.bytes))
+            taken.extend(found)
+            return lsn
+
         try:
-            taken, lsn = self._session.deliver(self.queue, room, watch, max(1, MOST_BYTES - self._group.bytes))
+            lsn = now_or_later(deliver)
         except MQError:
             self._leave_line()  # and pass the word on, if it was for this one
             raise
+        if not isinstance(lsn, int):
+            self._leave_line()
+            self._sift(room)
+            return
         self._watch = None if taken else watch
         if not taken:
             return
@@ -120,6 +133,17 @@ class Subscription:
         else:
             self._getting = taken
             self._channel.do_at_length(got, lambda end: self._come(taken, max(lsn, end)), "MESSAGE")
+
+    def _sift(self, room: int) -> None:
+        """Have what was backed out too often moved away, for which the log has no room; then there may be others."""
+
+        def over() -> None:
+            self._sifting = False
+            self.pump_soon()
+
+        self._sifting = True
+        work = partial(self._session.sift, self.queue, room)
+        self._channel.do_at_length(work, lambda lsn: self._channel.after(lsn, over), "MESSAGE")
 
     def _get(self, taken: list[Delivery]) -> int:
         try:
@@ -179,7 +203,9 @@ class Subscription:
     # ----
 
     def _room(self) -> int:
-        if self._ended or self._getting or self._coming or self._group.stopped or not self._channel.writable:
+        if self._ended or self._group.stopped or not self._channel.writable:
+            return 0
+        if self._sifting or self._getting or self._coming:
             return 0
         group = self._group
         if group.full:

@@ -269,3 +269,117 @@ def test_where_there_is_no_thread_for_it_it_is_done_all_the_same(
     log.fill()
     client.ask("SEND", b"x", destination="A")
     assert log.made == ["LISTENERS"]
+
+
+@pytest.mark.parametrize("how", ["gone", "stopped", "unbelievable"])
+def test_what_a_client_had_whose_connection_is_over_returns_elsewhere(server: Server, log: Log, how: str) -> None:
+    server.qm.put("A", b"x")
+    with server.client() as client:
+        client.subscribe("A")
+        [session] = server.qm.sessions
+        assert client.message().body == b"x"
+        log.fill()
+        if how == "gone":
+            client.close()
+        elif how == "stopped":
+            session.stop()
+        else:
+            client.raw(b"NONSENSE\n\n\0")
+        log.is_waited_for()
+        assert session in list(server.qm.sessions)  # an operator sees who has it
+        log.go_on.set()
+        if how != "gone":
+            client.error()
+    server.all_gone()
+    assert server.counts("A") == {b"x": 1}
+
+
+def test_what_such_a_client_had_returns_in_parts_each_counted_once(server: Server, log: Log) -> None:
+    """The first part is done at once, and for the second there is no room."""
+    engine = server.qm._engine
+    engine.max_uncommitted = part = 10  # MAXUMSGS
+    bodies = [b"%d" % number for number in range(2 * part)]
+    for body in bodies:
+        server.qm.put("A", body)
+    with server.client() as client:
+        client.subscribe("A", prefetch_count="1000")
+        assert [client.message().body for _ in bodies] == bodies
+        log.fill()
+        space, unit = engine.log.space, engine.new_unit("", None)
+        space.limit = engine.log.buffer.tail + space.promised + engine.promise_of(unit, GET_COST * part)
+        engine.disown(unit)
+    log.is_waited_for()
+    log.go_on.set()
+    server.all_gone()
+    assert server.counts("A") == dict.fromkeys(bodies, 1)
+
+
+def poison(server: Server, count: int) -> list[bytes]:
+    """Messages that were backed out once, which is too often."""
+    server.qm.alter_queue("A", backout_threshold=1, backout_queue="B")
+    bodies = [b"poison %d" % number for number in range(count)]
+    for body in bodies:
+        server.qm.put("A", body)
+    unit = server.qm.begin()
+    unit.get_many("A", count)
+    unit.backout()
+    return bodies
+
+
+@pytest.mark.parametrize("ack", ["auto", "client-individual"])
+def test_what_was_backed_out_too_often_is_moved_elsewhere(server: Server, client: Client, log: Log, ack: str) -> None:
+    bodies = poison(server, 3)
+    server.qm.put("A", b"good", persistent=False)
+    log.fill()
+    client.subscribe("A", ack=ack)
+    log.is_waited_for()
+    log.go_on.set()
+    assert client.message().body == b"good"
+    assert server.bodies("B") == bodies
+    client.ask("DISCONNECT")
+    assert server.bodies("A") == ([] if ack == "auto" else [b"good"])
+
+
+def test_what_was_backed_out_too_often_is_moved_in_parts_and_counts_no_more_for_it(
+    server: Server, client: Client, log: Log
+) -> None:
+    """There is room for some of it."""
+    bodies = poison(server, 20)
+    server.qm.put("A", b"good", persistent=False)
+    log.fill()
+    engine_log = server.qm._engine.log
+    engine_log.space.limit = engine_log.buffer.tail + engine_log.space.for_gets + 1500
+    client.subscribe("A")
+    log.is_waited_for()
+    some = len(server.bodies("B"))
+    assert 0 < some < len(bodies)
+    log.go_on.set()
+    assert client.message().body == b"good"
+    assert server.bodies("B") == bodies
+    assert set(server.counts("B").values()) == {0}
+
+
+def test_who_goes_while_what_was_backed_out_too_often_is_moved(server: Server, log: Log) -> None:
+    bodies = poison(server, 1)
+    server.qm.put("A", b"good")
+    with server.client() as client:
+        log.fill()
+        client.subscribe("A")
+        [session] = server.qm.sessions
+        log.is_waited_for()
+        session.stop()
+        eventually(lambda: session not in list(server.qm.sessions))
+        log.go_on.set()
+        assert client.error()["reason-code"] == "2203"
+    eventually(lambda: server.bodies("B") == bodies)
+    assert server.counts("A") == {b"good": 0}
+
+
+def test_where_what_was_backed_out_too_often_can_not_be_moved_the_subscriber_hears_it(
+    server: Server, client: Client, log: Log
+) -> None:
+    poison(server, 1)
+    log.fill()
+    server.qm._engine._make_space = lambda size, promise, spare: "the log is full"
+    client.subscribe("A")
+    assert client.error()["reason-code"] == "2102"
