@@ -206,7 +206,9 @@ class Connection:
             response = failure(exc)
             is_last = self._session is None  # it was not let in, and its body not read: that is no request
         keep_alive = head is not None and head.keep_alive and not is_last and not self._listener.refusing
-        self._send(response.encode(keep_alive=keep_alive, without_body=head is not None and head.method == "HEAD"))
+        without_body = head is not None and head.method == "HEAD"
+        now = self._service.clock.wall_us()
+        self._send(response.encode(wall_us=now, keep_alive=keep_alive, without_body=without_body))
         if is_last:
             self._linger()
         return keep_alive

@@ -1,5 +1,6 @@
 """HTTP/1.1 requests and responses as bytes. Pure, with bounds; what two readers might read differently is refused."""
 
+import datetime
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -14,8 +15,11 @@ TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 REQUEST = re.compile(
     rb'([A-Z]{1,20}) (?:(?i:https?)://(?!:)([!"$-.0->A-~]+))?((?(2)(?:[/?][!-~]*)?|/[!-~]*)) HTTP/1\.([01])'
 )
+HOST = re.compile(r"[!$&-.0-;=A-Z_a-z~%\[\]]*")  # with its port, as far as one can say that of any host
 BEGIN = re.compile(rb"[A-Z]{1,20}( [!-~ ]*)?\r?")  # of such a line
 END = b"\r\n\r\n"
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 class BadRequest(Exception):
@@ -47,9 +51,11 @@ class Response:
     content_type: str = ""
     headers: dict[str, str] = attrs.Factory(dict)
 
-    def encode(self, *, keep_alive: bool, without_body: bool = False) -> bytes:
+    def encode(self, *, wall_us: int, keep_alive: bool, without_body: bool = False) -> bytes:
+        """`wall_us`: now."""
         lines = [
             f"HTTP/1.1 {self.status.value} {self.status.phrase}",
+            f"Date: {date(wall_us)}",
             "Server: qmgr",
             "X-Content-Type-Options: nosniff",
         ]
@@ -61,6 +67,12 @@ class Response:
         lines.append(f"Connection: {'keep-alive' if keep_alive else 'close'}")
         head = "\r\n".join(lines).encode("latin-1", "replace") + END
         return head if without_body else head + self.body
+
+
+def date(wall_us: int) -> str:
+    """The moment as a header has it, in English whatever the locale."""
+    at = datetime.datetime.fromtimestamp(wall_us // 1_000_000, datetime.UTC)
+    return f"{DAYS[at.weekday()]}, {at:%d} {MONTHS[at.month - 1]} {at:%Y %H:%M:%S} GMT"
 
 
 def bad(text: str) -> BadRequest:
@@ -91,6 +103,10 @@ def parse(data: bytes, longest: int) -> Head:
         if key in ("content-length", "host") and key in headers:
             raise bad(f"header {key} is there twice")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    older = request[4] == b"0"
+    host = headers.get("host", "" if older else None)
+    if host is None or not HOST.fullmatch(host):
+        raise bad("a request of HTTP/1.1 has a Host header, which names a host and maybe a port")
     if request[2] is not None:  # which counts, whatever the header says
         headers["host"] = request[2].decode("ascii")
     target, _, query = request[3].decode("ascii").partition("?")
@@ -99,7 +115,6 @@ def parse(data: bytes, longest: int) -> Head:
         asked = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=50))
     except ValueError:
         raise bad("the path or the query is not UTF-8, percent-encoded") from None
-    older = request[4] == b"0"
     wishes = {word.strip().lower() for word in headers.get("connection", "").split(",")}
     return Head(
         method=request[1].decode("ascii"),
@@ -107,8 +122,8 @@ def parse(data: bytes, longest: int) -> Head:
         query=asked,
         headers=headers,
         length=_length(headers, longest),
-        keep_alive="keep-alive" in wishes if older else "close" not in wishes,
-        expects=headers.get("expect", "").lower() == "100-continue",
+        keep_alive="close" not in wishes and (not older or "keep-alive" in wishes),
+        expects=not older and headers.get("expect", "").lower() == "100-continue",
     )
 
 

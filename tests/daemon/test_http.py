@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import datetime
+import email.utils
 import errno
 import http.client
 import json
@@ -27,7 +28,7 @@ import qmgr
 from qmgr.configuration import ChannelsConfig, Clash, Protocol
 from qmgr.daemon import http as listeners
 from qmgr.daemon import http_messaging, metrics, strangers
-from qmgr.daemon.http_frames import BadRequest, Head, parse
+from qmgr.daemon.http_frames import BadRequest, Head, date, parse
 from qmgr.daemon.http_messaging import properties, said_of
 from qmgr.errors import IniError, NotAuthorized
 from qmgr.message import Message, describe
@@ -161,7 +162,7 @@ def test_a_message_is_put_browsed_listed_and_got(server: Server, client: str) ->
 def test_headers_may_say_what_is_no_ascii(server: Server, charset: str) -> None:
     """As curl and programs in a browser write them; a query says the same."""
     said = 'ibm-mq-md-correlationId: Köln\r\nibm-mq-usr: straße;"Grün";string\r\n'.encode(charset)
-    put = b"POST %b/A/message HTTP/1.1\r\nibm-mq-rest-csrf-token:\r\n%bContent-Length: 1\r\n\r\nx"
+    put = b"POST %b/A/message HTTP/1.1\r\nHost: localhost\r\nibm-mq-rest-csrf-token:\r\n%bContent-Length: 1\r\n\r\nx"
     assert b" 201 Created" in server.raw(put % (ROOT.encode(), said))
     (message,) = server.qm.browse("A")
     assert dict(message.properties) == {"straße": "Grün"}
@@ -279,7 +280,7 @@ def test_without_the_token_nothing_is_changed(server: Server) -> None:
 
 @pytest.mark.parametrize("path", ["/nowhere", f"{ROOT}/A/messagelist", f"{ROOT}/NONE/message", f"{ROOT}/A/message?x=1"])
 def test_a_head_has_no_body_whatever_is_wrong(server: Server, path: str) -> None:
-    head, end, rest = server.raw(f"HEAD {path} HTTP/1.1\r\n\r\n".encode()).partition(b"\r\n\r\n")
+    head, end, rest = server.raw(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 4") and end and rest == b""
 
 
@@ -321,7 +322,7 @@ def test_a_message_for_a_client_that_is_gone_stays(server: Server) -> None:
     """Row 74."""
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
         connection.sendall(
-            f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nibm-mq-rest-csrf-token: 1\r\n\r\n".encode()
+            f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nHost:\r\nibm-mq-rest-csrf-token: 1\r\n\r\n".encode()
         )
         deadline = threading.Event()
         while not server.qm._engine.state.queues["A"].waiters.line:
@@ -333,7 +334,9 @@ def test_a_message_for_a_client_that_is_gone_stays(server: Server) -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
-@pytest.mark.parametrize("more", [b"\r\n", b"GET /healthz HTTP/1.1\r\n\r\n" * 1000], ids=["a line", "requests"])
+@pytest.mark.parametrize(
+    "more", [b"\r\n", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000], ids=["a line", "requests"]
+)
 def test_a_message_for_a_client_that_has_said_more_and_is_gone_stays(tmp_path: Path, more: bytes, tls: bool) -> None:
     """Row 74. What it has said stands in front of the end of the connection, for who only looks."""
     authority = Authority(tmp_path)
@@ -344,7 +347,9 @@ def test_a_message_for_a_client_that_has_said_more_and_is_gone_stays(tmp_path: P
         context = ssl.create_default_context(cafile=authority.path)
         connection = context.wrap_socket(connection, server_hostname="localhost")
     with connection:
-        waits = f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nibm-mq-rest-csrf-token: 1\r\n\r\n"
+        waits = (
+            f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nHost: localhost\r\nibm-mq-rest-csrf-token: 1\r\n\r\n"
+        )
         connection.sendall(waits.encode())
         until(lambda: bool(server.qm._engine.state.queues["A"].waiters.line))
         connection.sendall(more)
@@ -373,7 +378,9 @@ def test_row_75_who_reads_slowly_gets_all_of_it_however_long_that_takes(tmp_path
         context = ssl.create_default_context(cafile=authority.path)
         return context.wrap_socket(plain, server_hostname="localhost") if tls else plain
 
-    wants = f"DELETE {ROOT}/A/message HTTP/1.1\r\nibm-mq-rest-csrf-token: 1\r\nConnection: close\r\n\r\n".encode()
+    wants = (
+        f"DELETE {ROOT}/A/message HTTP/1.1\r\nHost:\r\nibm-mq-rest-csrf-token: 1\r\nConnection: close\r\n\r\n".encode()
+    )
     server.qm.put("A", body, persistent=False)
     with connected() as connection:
         connection.sendall(wants)
@@ -397,7 +404,8 @@ def test_a_message_that_stays_is_not_told(server: Server) -> None:
     """To a client that has closed its half of the connection, and may be there or gone."""
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(
-            server.raw, f"DELETE {ROOT}/A/message?wait=900 HTTP/1.1\r\nibm-mq-rest-csrf-token:\r\n\r\n".encode()
+            server.raw,
+            f"DELETE {ROOT}/A/message?wait=900 HTTP/1.1\r\nHost: localhost\r\nibm-mq-rest-csrf-token:\r\n\r\n".encode(),
         )
         deadline = threading.Event()
         while not server.qm._engine.state.queues["A"].waiters.line:
@@ -416,7 +424,7 @@ def test_a_message_for_a_client_over_tls_that_is_gone_stays(tmp_path: Path, monk
     certificate, key = authority.issue("localhost")
     server = Server(tmp_path, tls_certificate=certificate, tls_key=key)
     context = ssl.create_default_context(cafile=authority.path)
-    waits = f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nibm-mq-rest-csrf-token: 1\r\n\r\n".encode()
+    waits = f"DELETE {ROOT}/A/message?wait=86400000 HTTP/1.1\r\nHost:\r\nibm-mq-rest-csrf-token: 1\r\n\r\n".encode()
     deadline = threading.Event()
 
     def connected() -> ssl.SSLSocket:
@@ -436,10 +444,10 @@ def test_a_message_for_a_client_over_tls_that_is_gone_stays(tmp_path: Path, monk
     server.qm.put("A", b"x")
     assert server.qm.get("A").body == b"x"
     with connected() as client:
-        client.sendall(waits + b"GET /healthz HTTP/1.1\r\n\r\n")
+        client.sendall(waits + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         while not server.qm._engine.state.queues["A"].waiters.line:
             assert not deadline.wait(0.01)
-        client.sendall(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         (connection,) = server.listener._open
         while b"close" not in connection._read:  # the server looks whether the client is there
             assert not deadline.wait(0.01)
@@ -549,7 +557,7 @@ def test_row_76_a_connection_for_which_there_is_no_thread_is_closed_and_the_next
 
     monkeypatch.setattr(threading.Thread, "start", scarce)
     for _ in range(2):
-        assert heard(server, b"GET /healthz HTTP/1.1\r\n\r\n") == b""
+        assert heard(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
     assert not failures
     assert server.ask("GET", "/healthz").body == b"ok\n"
     until(lambda: not server.listener._open)
@@ -604,6 +612,62 @@ def test_who_asks_nobody_is_not_asked_for_web_sites(server: Server, host: str, s
     server.qm.put("A", b"x")
     assert server.ask("GET", f"{ROOT}/A/message", Host=host).status == status
     assert server.ask("GET", "/healthz", Host=host).status == 200
+
+
+@pytest.mark.parametrize(
+    ("target", "version", "host", "status"),
+    [
+        ("/healthz", "1.1", None, 400),
+        ("http://localhost/healthz", "1.1", None, 400),
+        ("/healthz", "1.0", None, 200),
+        ("/healthz", "1.1", "", 200),
+        ("/healthz", "1.1", "[::1]:9443", 200),
+        ("/healthz", "1.1", "a b", 400),
+        ("/healthz", "1.1", "a/b", 400),
+        ("/healthz", "1.1", "user@a", 400),
+        ("/healthz", "1.1", "\N{LATIN SMALL LETTER U WITH DIAERESIS}", 400),
+        ("/healthz", "1.0", "a b", 400),
+        ("http://localhost/healthz", "1.1", "a b", 400),
+    ],
+)
+def test_a_request_says_which_host_it_is_for(
+    server: Server, target: str, version: str, host: str | None, status: int
+) -> None:
+    """RFC 9112, 3.2: it could not be known otherwise whether another reader takes it for another's."""
+    said = "" if host is None else f"Host: {host}\r\n"
+    assert server.raw(f"GET {target} HTTP/{version}\r\n{said}\r\n".encode()).startswith(b"HTTP/1.1 %d" % status)
+
+
+def test_a_client_of_http_1_0_hears_nothing_before_its_answer(server: Server) -> None:
+    """RFC 9110, 10.1.1: it would take the 100 for that."""
+    head = f"POST {ROOT}/A/message HTTP/1.%d\r\nHost: localhost\r\nibm-mq-rest-csrf-token:\r\n"
+    head += "Expect: 100-continue\r\nContent-Length: 1\r\n\r\nx"
+    assert server.raw((head % 0).encode()).startswith(b"HTTP/1.1 201")
+    assert server.raw((head % 1).encode()).startswith(b"HTTP/1.1 100")
+    assert server.qm.queue("A").depth == 2
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_who_says_close_is_closed_whatever_else_it_says(server: Server, version: str) -> None:
+    """RFC 9112, 9.3."""
+    said = server.raw(f"GET /healthz HTTP/{version}\r\nHost: a\r\nConnection: keep-alive, Close\r\n\r\n".encode() * 2)
+    assert (said.count(b"HTTP/1.1 200"), said.count(b"Connection: close")) == (1, 1)
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/healthz", 200), ("GET", "/nothing", 404)])
+def test_an_answer_says_when_it_was_made(server: Server, method: str, path: str, status: int) -> None:
+    """RFC 9110, 6.6.1."""
+    answer = server.ask(method, path)
+    at = datetime.datetime.strptime(answer.headers["date"], "%a, %d %b %Y %H:%M:%S GMT")
+    off = datetime.datetime.now(datetime.UTC) - at.replace(tzinfo=datetime.UTC)
+    assert answer.status == status
+    assert abs(off.total_seconds()) < 60
+
+
+@given(st.datetimes(datetime.datetime(1970, 1, 1), datetime.datetime(2999, 1, 1)))
+def test_the_date_of_an_answer_is_as_other_programs_write_it(moment: datetime.datetime) -> None:
+    seconds = int(moment.replace(tzinfo=datetime.UTC).timestamp())
+    assert date(seconds * 1_000_000) == email.utils.formatdate(seconds, usegmt=True)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "HTTP"])
@@ -665,11 +729,15 @@ def test_two_that_differ_in_what_they_read_are_refused(server: Server) -> None:
 def test_heads_and_bodies_are_bounded_before_they_are_read(tmp_path: Path) -> None:
     """Row 73."""
     server = Server(tmp_path, ChannelsConfig(max_frame_length=65_536))
-    said = server.raw(f"GET {ROOT}/A/message HTTP/1.1\r\nx: {'y' * 20_000}\r\n\r\n".encode())
+    said = server.raw(f"GET {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nx: {'y' * 20_000}\r\n\r\n".encode())
     assert said.startswith(b"HTTP/1.1 431")
     many = "".join(f"x{number}: y\r\n" for number in range(101))
-    assert server.raw(f"GET {ROOT}/A/message HTTP/1.1\r\n{many}\r\n".encode()).startswith(b"HTTP/1.1 431")
-    said = server.raw(f"POST {ROOT}/A/message HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n".encode())
+    assert server.raw(f"GET {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\n{many}\r\n".encode()).startswith(
+        b"HTTP/1.1 431"
+    )
+    said = server.raw(
+        f"POST {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n".encode()
+    )
     assert said.startswith(b"HTTP/1.1 413")
     server.end()
 
@@ -689,7 +757,9 @@ def test_who_is_slow_or_says_nothing_is_closed_and_holds_up_nobody(tmp_path: Pat
 def test_row_75_a_body_that_does_not_come_to_its_end_is_given_up(tmp_path: Path) -> None:
     """Nothing of it is put, though the client would have gone on."""
     server = Server(tmp_path, ChannelsConfig(idle_timeout=1))
-    head = f"POST {ROOT}/A/message HTTP/1.1\r\nibm-mq-rest-csrf-token: x\r\nContent-Length: 10\r\n\r\n"
+    head = (
+        f"POST {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nibm-mq-rest-csrf-token: x\r\nContent-Length: 10\r\n\r\n"
+    )
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
         connection.sendall(head.encode() + b"half")
         assert all_of(connection).startswith(b"HTTP/1.1 408")
@@ -708,7 +778,7 @@ def test_a_body_that_comes_in_crumbs_takes_no_more_memory_than_in_large_pieces(s
 
     size = 200_000
     connection = listeners.Connection(server.listener, cast(socket.socket, Crumbs()), "127.0.0.1:1")
-    head = parse(b"POST / HTTP/1.1\r\nContent-Length: %d" % size, size)
+    head = parse(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d" % size, size)
     tracemalloc.start()
     try:
         assert connection._body(head) == bytes(size)
@@ -899,7 +969,7 @@ def test_the_error_log_hears_why_tls_fails_and_nothing_of_who_only_looks(tmp_pat
 def _plain(port: int) -> bytes:
     """What a client without TLS hears."""
     with socket.create_connection(("localhost", port), timeout=30) as connection:
-        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         try:
             return connection.recv(100)[:0]
         except ConnectionError:
@@ -1016,7 +1086,7 @@ def test_refusing_and_closing(server: Server) -> None:
     connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
     connection.request("POST", f"{ROOT}/A/message", b"x", TOKEN)
     connection.getresponse().read()
-    waiting = Call(lambda: server.raw(f"DELETE {ROOT}/B/message HTTP/1.1\r\n\r\n".encode()))
+    waiting = Call(lambda: server.raw(f"DELETE {ROOT}/B/message HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()))
     waiting.outcome()
     server.listener.refuse()
     with pytest.raises(OSError):

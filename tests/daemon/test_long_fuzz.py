@@ -33,7 +33,8 @@ STOMP = [
 ]
 HTTP = [
     b"GET /ibmmq/rest/v3/messaging/qmgr/QM1/queue/A/message?messageId=00&wait=10 HTTP/1.1\r\nHost: x",
-    b'POST /a%2Fb HTTP/1.1\r\nContent-Length: 5\r\nibm-mq-usr: a;1;integer, b;"x";string\r\nExpect: 100-continue',
+    b"POST /a%2Fb HTTP/1.1\r\nHost: x\r\nContent-Length: 5"
+    b'\r\nibm-mq-usr: a;1;integer, b;"x";string\r\nExpect: 100-continue',
     b"DELETE / HTTP/1.0\r\nConnection: close, keep-alive\r\nAuthorization: Basic YTpi",
 ]
 OURS = [
