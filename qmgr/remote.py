@@ -68,6 +68,7 @@ class RemoteUnit:
     """
 
     _told = False  # a commit has said that it was rolled back, or can only be backed out
+    _said = ACTIVE  # by the daemon, when it was asked for the state last
 
     def __init__(self, connection: Owner, link: Link, xid: Xid | None) -> None:
         self._connection = connection
@@ -101,16 +102,20 @@ class RemoteUnit:
 
     @property
     def state(self) -> UowState:
-        """What the daemon says, or said before the connection was lost: then `commit` and `backout` say more.
+        """What the daemon says, or said last before the connection was lost: then `commit` and `backout` say more.
 
-        Where it may have refused what was sent, it is active until a call has said so.
+        Where it may have refused what was sent, it is active until a call has said so; prepared, where the answer to a
+        prepare was lost.
         """
-        if self._state not in (ACTIVE, PREPARED) or self._begin or self._link.broken:
+        if self._state in (ACTIVE, PREPARED) and self._link.broken:
+            return self._state if self._said is ACTIVE else self._said
+        if self._state not in (ACTIVE, PREPARED) or self._begin:
             return self._state
         if self._sends is not None and self._sends.unheard:
             return self._state
         answer, head = self._ask(wire.request(wire.STATE, 0, self._number))
         state: UowState = values.loads(answer[head.at :])
+        self._said = state
         if state is COMMITTED:  # by a call that was interrupted
             self._over(COMMITTED)
         return state

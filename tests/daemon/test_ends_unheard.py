@@ -91,6 +91,26 @@ def test_an_interrupted_prepare_whose_connection_is_lost_then_may_be_in_doubt(
     connection.resolve(XID, False)
 
 
+def test_the_state_of_a_unit_whose_connection_is_lost_is_what_the_daemon_said_last(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was what had come of the calls before: an interrupted prepare was none, a resolved unit was prepared."""
+    units = [connection.begin(Xid(1, b"%d" % number, b"")) for number in range(2)]
+    for unit in units:
+        unit.put("A", b"x")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        Strikes(patched)
+        units[0].prepare()
+    units[1].prepare()
+    served.manager.resolve(Xid(1, b"1", b""), False)
+    before = [unit.state for unit in units]
+    assert before == [UowState.PREPARED, UowState.BACKED_OUT]
+    lose(served, connection)
+    assert connection._link.is_lost()
+    assert [unit.state for unit in units] == before
+    served.manager.resolve(Xid(1, b"0", b""), True)
+
+
 def test_an_interrupted_commit_can_be_backed_out_where_the_daemon_has_not_heard_of_it(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
