@@ -157,6 +157,7 @@ class Connection:
                 self._shake_hands()
                 while self._serve():
                     pass
+                self._say_end()
         finally:
             self.close()
             if self._session is not None:
@@ -216,9 +217,17 @@ class Connection:
     def _linger(self) -> None:
         """Read on for a moment, since a client that still sends would be cut off before it has heard why."""
         within = self._seconds() + LINGER
+        self._say_end()
         self._socket.shutdown(socket.SHUT_WR)
         while self._more(within, CHUNK):
             self._read = b""
+
+    def _say_end(self) -> None:
+        """Over TLS that nothing more comes: it may have been cut off otherwise. In its thread; waits for nothing."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            with contextlib.suppress(OSError, ValueError):  # the client does not read, or is gone; or it is said
+                self._socket.setblocking(False)
+                self._socket.unwrap()
 
     def _head(self) -> Head | None:
         """The next request's; None when the client sends no more."""

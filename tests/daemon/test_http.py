@@ -459,6 +459,25 @@ def test_a_message_for_a_client_over_tls_that_is_gone_stays(tmp_path: Path, monk
     server.end()
 
 
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 200), (b"GET /healthz HTTP/1.1\r\n\r\n", 400)],
+)
+def test_a_client_over_tls_hears_that_nothing_more_comes(tmp_path: Path, data: bytes, status: int) -> None:
+    """RFC 9112, 9.8: who hears no closure alert can't tell an end from a cut."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    server = Server(tmp_path, tls_certificate=certificate, tls_key=key)
+    context = ssl.create_default_context(cafile=authority.path)
+    with (
+        socket.create_connection((server.host, server.port), timeout=30) as plain,
+        context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False) as client,
+    ):
+        client.sendall(data)
+        assert all_of(client).startswith(b"HTTP/1.1 %d" % status)
+    server.end()
+
+
 def test_a_message_with_more_headers_than_clients_take_stays(server: Server) -> None:
     server.qm.put("A", b"x", properties={"note": "z" * 17_000})
     refused = server.ask("DELETE", f"{ROOT}/A/message")
