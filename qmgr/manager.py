@@ -329,8 +329,13 @@ class QueueManager(Operations):
     def in_doubt(self) -> list[Xid]:
         """The prepared units of work that nobody has resolved yet."""
         self._engine.check()
-        with self._engine.lock:
-            return [unit.xid for unit in self._engine.state.uows.in_doubt() if unit.xid is not None]
+        engine = self._engine
+        with engine.lock:
+            found = [unit.xid for unit in engine.state.uows.in_doubt() if unit.xid is not None]
+            tail = engine.log.buffer.tail
+        if found:
+            engine.force(tail)  # what a crash could take back is not told
+        return found
 
     def resolve(self, xid: Xid, commit: bool) -> None:
         """End a unit of work that is in doubt. Raises Mistake when none of that name is."""

@@ -484,7 +484,7 @@ class Calls:
 
     def _state(self, request: Request, frame: bytes) -> bytes:
         state = self._client.state(request.unit)
-        if state is COMMITTED:
+        if state is COMMITTED or state is PREPARED:
             self._lsn = self._session.tail  # it is told when that is safe
         return wire.reply(OK, values.dumps(state))
 

@@ -1,6 +1,7 @@
 """Ends of units of work whose answer nobody has heard: what is said of them then is what is known, and no guess."""
 
 import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -109,6 +110,34 @@ def test_the_state_of_a_unit_whose_connection_is_lost_is_what_the_daemon_said_la
     assert connection._link.is_lost()
     assert [unit.state for unit in units] == before
     served.manager.resolve(Xid(1, b"0", b""), True)
+
+
+@pytest.mark.parametrize("ask", ["state", "in_doubt"])
+def test_that_a_unit_is_prepared_is_told_when_that_is_safe(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    """Who is told so has another one commit, and a crash would back this one out."""
+    log = served.manager._engine.log
+    force, asked, gate = log.force, threading.Event(), threading.Event()
+    unit = connection.begin(XID)
+    unit.put("A", b"x")
+
+    def gated(lsn: int) -> int:
+        asked.set()
+        assert gate.wait(LONG)
+        return force(lsn)
+
+    monkeypatch.setattr(log, "force", gated)
+    prepare = Call(unit.prepare)
+    assert asked.wait(LONG)
+    asked.clear()
+    told = Call(lambda: unit.state if ask == "state" else connection.in_doubt())
+    until(lambda: asked.is_set() or not told.is_alive())
+    early = not told.is_alive()
+    gate.set()
+    prepare.outcome()
+    assert (early, told.outcome()) == (False, UowState.PREPARED if ask == "state" else [XID])
+    unit.backout()
 
 
 def test_an_interrupted_commit_can_be_backed_out_where_the_daemon_has_not_heard_of_it(
