@@ -31,6 +31,8 @@ NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 NOT_ALLOWED = (errno.EACCES, errno.EPERM)
 NO_MEANS = (*NO_SPACE, *NO_DESCRIPTORS, *NOT_ALLOWED, errno.ENOMEM)  # calls that fail for these can be tried again
 NOBODY_MAKES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a directory in one whose sync says so
+NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ESPIPE)  # what lies there is none: no name,
+# no directory that could have it, a directory, a link that leads to itself, a pipe
 NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # EPERM: a filter of system calls (seccomp)
 DSYNC_HONOURED = {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs"}  # RWF_DSYNC is durable there, O_DIRECT or not
 NO_FULL_SYNC = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  # what file systems say that have none
@@ -494,7 +496,7 @@ class PosixDisk:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # nobody waits for who writes into a pipe
         try:
             if stat.S_ISFIFO(os.fstat(fd).st_mode):
-                raise OSError(errno.EINVAL, "this is a pipe, and no file", path)
+                raise OSError(errno.ESPIPE, "this is a pipe, and no file", path)
         except BaseException:
             os.close(fd)
             raise

@@ -24,6 +24,7 @@ that a cell needs none, and a block is put together without a look at each of it
 
 import base64
 import contextlib
+import errno
 import json
 import re
 import struct
@@ -36,7 +37,7 @@ from operator import add, attrgetter
 from typing import Any, NamedTuple
 
 from logger.crc import crc32
-from logger.disk import PAGE, Disk, File, make_dirs
+from logger.disk import NO_FILE, PAGE, Disk, File, make_dirs
 from qmgr.objects import is_mangled
 from qmgr.openfiles import OpenFiles, segment_path
 from recovery.errors import NotRecoverable, QueueDamaged
@@ -330,12 +331,26 @@ def size_of_cell(message: int) -> int:
     return SLOT + message
 
 
+def no_segment(path: str, exc: OSError) -> QueueDamaged:
+    """The damage where a call on a segment has found no file, for one of `NO_FILE`."""
+    if exc.errno == errno.ENOENT:
+        return QueueDamaged(f"segment {path} is missing")
+    if exc.errno == errno.ENOTDIR:
+        directory = path.rpartition("/")[0]
+        return QueueDamaged(f"segment {path} is missing: {directory} is no directory", directory)
+    return QueueDamaged(f"segment {path} is no file ({exc.strerror})", path)
+
+
 def segments_below(disk: Disk, queues: str) -> dict[str, list[int]]:
     """The numbers of the segments in each queue's directory; what is somebody else's is passed over."""
     found = {}
     for name in filter(is_mangled, disk.list(queues)):
-        with contextlib.suppress(NotADirectoryError):
+        try:
             names = disk.list(f"{queues}/{name}")
+        except OSError as exc:
+            if exc.errno not in NO_FILE:
+                raise
+        else:
             found[name] = [int(match[1]) for match in map(SEGMENT.fullmatch, names) if match is not None]
     return found
 
@@ -505,7 +520,7 @@ class SegmentReader:
         self._files.close(segment)
 
     def _read(self, segment: Segment, at: int, size: int, *, leave_open: bool = False) -> bytes:
-        """An OSError is no damage: nothing is known then."""
+        """An OSError is no damage: nothing is known then, but where what lies there is no file."""
         try:
             if leave_open:
                 return self._files.read(self._directory, segment.number, at, size)
@@ -514,9 +529,9 @@ class SegmentReader:
                 return file.read(at, size)
             finally:
                 file.close()
-        except FileNotFoundError:
-            raise QueueDamaged(f"segment {self.path(segment)} is missing") from None
         except OSError as exc:
+            if exc.errno in NO_FILE:
+                raise no_segment(self.path(segment), exc) from None
             raise OSError(exc.errno, exc.strerror, self.path(segment)) from exc
 
     def check(self, segment: Segment) -> None:

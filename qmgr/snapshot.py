@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from logger.disk import NO_MEANS, NO_SPACE
+from logger.disk import NO_FILE, NO_MEANS, NO_SPACE
 from qmgr import segments
 from qmgr.batch import Batch, Items, still_there
 from qmgr.entry import GONE, Entry
 from qmgr.message import standing
 from qmgr.packed import Packed
 from qmgr.queue import Queue
-from qmgr.segments import Block, Cell, Segment, SegmentWriter
+from qmgr.segments import Block, Cell, Segment, SegmentWriter, no_segment
 from qmgr.store import Store, used_up
 from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
@@ -323,10 +323,11 @@ class StateSnapshot:
             return
         try:
             self._append(snapshot, self._target(snapshot, kind), chain([first], fresh))
-        except FileNotFoundError as exc:
-            snapshot.found = QueueDamaged(f"segment {exc.filename} is missing")
-            self._append(snapshot, self._new(kind), snapshot.fresh(kind))
         except OSError as exc:
+            if exc.errno in NO_FILE:
+                snapshot.found = no_segment(exc.filename, exc)
+                self._append(snapshot, self._new(kind), snapshot.fresh(kind))
+                return
             if not may_stay or exc.errno not in NO_SPACE:
                 raise
             snapshot.unspilled = True
@@ -538,8 +539,7 @@ class StateSnapshot:
         for name, number in state.doom(self._retired):
             path = state.path_of(name, number)
             try:
-                if state.disk.exists(path):
-                    state.disk.unlink(path)
+                state.remove(path)
             except OSError as exc:  # the checkpoint is complete, and the file can go with a later one
                 if exc.errno not in NO_MEANS:
                     raise

@@ -3,7 +3,7 @@
 import errno
 from collections.abc import Callable
 
-from logger.disk import NO_SPACE, Disk, drop_dir
+from logger.disk import NO_FILE, NO_SPACE, Disk, drop_dir
 from logger.space import FAR
 from qmgr import segments
 from qmgr.entry import GONE, LOCKED
@@ -122,13 +122,16 @@ class Store(State):
 
     def set_aside(self, path: str) -> str:
         """Give a file another name under which nobody uses or deletes it; the name, or "" where it is not there."""
-        if not path or not self.disk.exists(path):
+        if not path:
             return ""
         aside, number = f"{path}.damaged", 1
         while self.disk.exists(aside):
             number += 1
             aside = f"{path}.damaged{number}"
-        self.disk.rename(path, aside)
+        try:
+            self.disk.rename(path, aside)
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
         self.disk.sync_dir(path.rsplit("/", 1)[0])
         return aside
 
@@ -178,6 +181,14 @@ class Store(State):
         self.pinned -= pins.keys()
         self.doomed_bytes += sum([pins[one] for one in self.doomed if pins.get(one, 0) >= segments.SMALL])
 
+    def remove(self, path: str) -> None:
+        """Delete the file of a segment. What lies there and is no file is somebody else's. Raises OSError."""
+        try:
+            self.disk.unlink(path)
+        except OSError as exc:
+            if exc.errno not in NO_FILE:
+                raise
+
     def sweep(self) -> None:
         """After the checkpoint of a restart: delete the segments that neither it nor the one before refers to.
 
@@ -192,7 +203,7 @@ class Store(State):
             try:
                 for number in numbers:
                     if (directory.casefold(), number) not in kept:
-                        self.disk.unlink(segment_path(path, number))
+                        self.remove(segment_path(path, number))
                 if directory.casefold() not in directories:
                     drop_dir(self.disk, path)
             except OSError as exc:

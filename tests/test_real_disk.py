@@ -430,3 +430,100 @@ def test_whoever_closes_descriptors_that_are_not_his_own_has_nothing_acknowledge
     assert {one.read_bytes() for one in theirs.iterdir()} == {b"the application's file"}
     with qmgr.start("CLOSED", data_path=tmp_path) as qm:
         assert [message.body for message in qm.get_many("A", 9)] == [b"acknowledged"]
+
+
+def a_directory(path: Path) -> None:
+    path.mkdir()
+    (path / "theirs").write_text("not ours")
+
+
+def a_link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def a_file_for_its_directory(path: Path) -> None:
+    path.parent.rmdir()
+    path.parent.write_text("not ours")
+
+
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+@pytest.mark.parametrize("how", [a_directory, a_link_to_itself, os.mkfifo, a_file_for_its_directory])
+def test_row_49_what_is_no_file_in_the_place_of_a_segment_costs_its_queue_and_no_other(
+    how: Callable[[Path], None], log_type: str, tmp_path: Path
+) -> None:
+    """Faults 42, 49, 50: it is set aside as a damaged file is; a linear log builds the queue again."""
+    qmgr.create("REAL", data_path=tmp_path, log_type=log_type, log_primary_files=2, log_file_pages=64)
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        for name in ("A", "B"):
+            qm.define_queue(name)
+            qm.put(name, b"of %s" % name.encode())
+    (segment,) = (tmp_path / "qmgrs" / "REAL" / "queues" / "A").iterdir()
+    segment.unlink()
+    how(segment)
+    for _ in range(2):
+        with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+            assert [message.body for message in qm.browse("B")] == [b"of B"]
+            if log_type == "linear":
+                assert [message.body for message in qm.browse("A")] == [b"of A"]
+            else:
+                with pytest.raises(qmgr.Damaged, match=f"{segment} is (no file|missing)"):
+                    qm.get("A")
+            qm.put("B", b"more")
+            qm.checkpoint()
+            assert qm.get("B").body == b"of B"
+            qm.put("B", b"of B", priority=9)
+            qm.get("B", message_id=[m.message_id for m in qm.browse("B")][1])
+    place = segment.parent if how is a_file_for_its_directory else segment
+    aside = place.with_name(f"{place.name}.damaged")
+    assert aside.is_dir() or aside.is_symlink() or aside.is_fifo() or aside.read_text() == "not ours"
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        qm.delete_queue("A", purge=True)
+        qm.checkpoint()
+        qm.define_queue("A")
+        qm.put("A", b"again")
+        qm.checkpoint()
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        assert qm.get("A").body == b"again"
+
+
+@pytest.mark.parametrize("how", [a_directory, a_link_to_itself])
+def test_what_lies_among_the_queues_files_and_is_somebody_elses_stops_no_start(
+    how: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """Under the name of a segment that is none, and of a queue's directory."""
+    qmgr.create("REAL", data_path=tmp_path, log_primary_files=2, log_file_pages=64)
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        qm.define_queue("A")
+        qm.put("A", b"ours")
+    queues = tmp_path / "qmgrs" / "REAL" / "queues"
+    theirs = [queues / "A" / "00000099.seg", queues / "B"]
+    for path in theirs:
+        how(path)
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        assert qm.get("A").body == b"ours"
+    for path in theirs if how is a_directory else ():
+        assert (path / "theirs").read_text() == "not ours"
+
+
+@pytest.mark.parametrize("how", [a_directory, a_link_to_itself])
+def test_row_49_what_is_no_file_in_the_place_of_a_segment_is_found_while_work_goes_on(
+    how: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """Faults 42, 49: by the checkpoint that was to append to it, and after that checkpoints go on."""
+    qmgr.create("REAL", data_path=tmp_path, log_primary_files=2, log_file_pages=64)
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        for name in ("A", "B"):
+            qm.define_queue(name)
+            qm.put(name, b"first")
+        qm.checkpoint()
+        (segment,) = (tmp_path / "qmgrs" / "REAL" / "queues" / "A").iterdir()
+        segment.unlink()
+        how(segment)
+        qm.put("A", b"second")
+        qm.checkpoint()
+        with pytest.raises(qmgr.Damaged, match="is no file"):
+            qm.get("A")
+        assert qm.get("B").body == b"first"
+        qm.checkpoint()
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        assert qm.queue("B").depth == 0
