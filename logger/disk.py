@@ -531,8 +531,11 @@ class PosixDisk:
         os.unlink(path)
 
     def mkdir(self, path: str) -> None:
-        with contextlib.suppress(FileExistsError):
+        try:
             os.mkdir(path, 0o700)
+        except FileExistsError:  # maybe a file, or a link that leads nowhere
+            if not os.path.isdir(path):
+                raise
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)

@@ -16,7 +16,7 @@ import attrs
 
 from logger import lsn
 from logger.config import LogType
-from logger.disk import NO_SPACE, PAGE, way_out
+from logger.disk import NO_SPACE, PAGE, make_dirs, way_out
 from logger.errors import LogClosed, LogError
 from logger.log import Log
 from logger.progress import Progress, no_progress
@@ -365,6 +365,7 @@ class Media:
                     overhearing.enter_context(state.overheard(hear))
                 engine.force(until)
                 self._build(rebuild, place, until, tell)
+                make_dirs(state.disk, state.queue_directory(name))  # else no checkpoint could be taken any more
                 with engine.lock:
                     if old.deleted:
                         raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)

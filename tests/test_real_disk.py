@@ -527,3 +527,32 @@ def test_row_49_what_is_no_file_in_the_place_of_a_segment_is_found_while_work_go
         qm.checkpoint()
     with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
         assert qm.queue("B").depth == 0
+
+
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+@pytest.mark.parametrize("leads", ["nowhere", "to itself"])
+def test_row_49_a_link_in_the_place_of_a_queues_directory_costs_that_queue_until_it_leads_to_it_again(
+    leads: str, log_type: str, tmp_path: Path
+) -> None:
+    """Faults 42, 49: the queue lies on another file system, say, which is not mounted."""
+    qmgr.create("REAL", data_path=tmp_path, log_type=log_type, log_primary_files=2, log_file_pages=64)
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        for name in ("A", "B"):
+            qm.define_queue(name)
+            qm.put(name, b"of %s" % name.encode())
+    directory = tmp_path / "qmgrs" / "REAL" / "queues" / "A"
+    directory.rename(tmp_path / "elsewhere")
+    directory.symlink_to(tmp_path / "nowhere" if leads == "nowhere" else directory)
+    for turn in range(2):
+        with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+            with pytest.raises(qmgr.Damaged):
+                qm.get("A")
+            qm.put("B", b"more")
+            qm.checkpoint()
+            assert len(list(qm.browse("B"))) == 2 + turn
+    directory.unlink()
+    directory.symlink_to(tmp_path / "elsewhere")
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        assert len(list(qm.browse("B"))) == 3
+        if log_type == "linear":
+            assert qm.get("A").body == b"of A"

@@ -417,6 +417,8 @@ class SimDisk:
         parent, name = self._parent(path)
         if name not in parent.live:
             self._change(NameChange(DirNode(), None, (parent, name), [parent]))
+        elif isinstance(parent.live[name], FileNode):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
 
     def rmdir(self, path: str) -> None:
         self._step("rmdir", path)
