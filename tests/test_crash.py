@@ -474,7 +474,8 @@ def test_row_11_a_removed_file_that_is_back_changes_nothing(setup: Setup) -> Non
     sweep(script, mixes(3), setup=setup, prelude=born, offset=1)
 
 
-def test_row_12_no_acknowledgement_for_a_write_after_the_sync_began() -> None:
+@pytest.mark.parametrize("size", [6, 9000], ids=["part of a page", "pages"])
+def test_row_12_no_acknowledgement_for_a_write_after_the_sync_began(size: int) -> None:
     """Faults 12: while one commit is being synced another thread commits; its acknowledgement means its own sync."""
     life = Life(TRIPLE)
     born(life)
@@ -494,7 +495,7 @@ def test_row_12_no_acknowledgement_for_a_write_after_the_sync_began() -> None:
         acknowledged.append(body)
 
     disk.during_sync = slow
-    leader = threading.Thread(target=put, args=(b"leader",))
+    leader = threading.Thread(target=put, args=(b"leader".ljust(size, b"x"),))
     leader.start()
     assert in_sync.wait(120)
     others = [threading.Thread(target=put, args=(b"%d" % n,)) for n in range(8)]
