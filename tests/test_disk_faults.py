@@ -671,6 +671,28 @@ def test_row_08_what_a_killed_creation_left_is_durable_before_anything_is_acknow
     assert starts
 
 
+def test_row_08_what_a_killed_creation_has_made_is_durable_when_the_next_one_returns() -> None:
+    """Faults 8, 13: names that are in memory only, of directories too, from the first one on; then the power fails."""
+    made = SimDisk()
+    Life(disk=made).create()
+    made_again = 0
+    for at in range(1, made.effects + 1):
+        disk = SimDisk()
+        disk.crash_after(at)
+        with contextlib.suppress(SimCrash):
+            Life(disk=disk).create()
+        disk = disk.crash(KEEP_ALL)
+        try:
+            Life(disk=disk).create()
+        except qmgr.AlreadyExists:
+            continue
+        life = Life(disk=disk.crash(LOSE_ALL))
+        life.start()
+        assert life.qm.queues() == [], at
+        made_again += 1
+    assert made_again > 20
+
+
 def test_row_17_a_creation_that_is_killed_anywhere_and_again_in_the_next_is_made_by_the_third() -> None:
     """Whose the log is that was left behind is known each time."""
     made = SimDisk()
