@@ -274,11 +274,14 @@ NO_ROOM = (
     qmgr.Reason.RESOURCE_PROBLEM,
     qmgr.Reason.STORAGE_MEDIUM_FULL,
 )
+FULL = pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT], ids=["ENOSPC", "EDQUOT"])
 
 
-def test_row_54_no_space_for_log_extents_then_space_again() -> None:
+@FULL
+def test_row_54_no_space_for_log_extents_then_space_again(error: int) -> None:
     """Faults 54: put is refused with a reason; get, commit and backout go on; puts too when space is back."""
     life = Life(Setup(primary_files=2, secondary_files=3))
+    life.disk.says_full = error
     born(life)
     life.put("A", number=20, size=1000)
     qm, disk = life.qm, life.disk
@@ -371,9 +374,11 @@ def test_row_54_a_full_disk_takes_no_unit_of_work_from_its_application(
         qm.put("A", bytes(9000))
 
 
-def test_row_54_no_space_for_segments_then_space_again() -> None:
+@FULL
+def test_row_54_no_space_for_segments_then_space_again(error: int) -> None:
     """Faults 54: a checkpoint that finds no room is told and harmless; with space it succeeds."""
     life = Life(Setup(primary_files=2, secondary_files=3))
+    life.disk.says_full = error
     born(life)
     disk = life.disk
     life.put("A", number=10, size=10_000)
@@ -397,11 +402,13 @@ def test_row_54_no_space_for_segments_then_space_again() -> None:
     life.restart()
 
 
+@FULL
 @pytest.mark.parametrize("share", [0.35, 0.6, 0.85, 1.1, 1.6])
-def test_row_54_a_small_disk_from_the_beginning(share: float) -> None:
+def test_row_54_a_small_disk_from_the_beginning(share: float, error: int) -> None:
     """Faults 54: whatever does not fit is refused with a reason; what was accepted is there."""
     need = 3 * 67 * 4096
     disk = SimDisk(capacity=int(need * share))
+    disk.says_full = error
     life = Life(disk=disk)
     try:
         life.create()
@@ -423,7 +430,7 @@ def test_row_54_a_small_disk_from_the_beginning(share: float) -> None:
 # -- rows 32, 67 -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EFBIG, errno.ENOMEM], ids=["ENOSPC", "EFBIG", "ENOMEM"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM])
 def test_row_32_checkpoints_that_can_not_finish(error: int) -> None:
     """Faults 32: it is said, the log does not grow beyond its files, and all goes on when the cause is gone."""
     life = Life(Setup(primary_files=2, secondary_files=2))

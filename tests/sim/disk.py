@@ -174,7 +174,7 @@ class SimFile:
             if grown > 0 and disk.capacity is not None and disk.used + grown > disk.capacity:
                 room = max(0, disk.capacity - disk.used)
                 size = max(0, (len(node.live) + room - offset) // SECTOR * SECTOR)
-                plan = (size, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path))
+                plan = (size, OSError(disk.says_full, os.strerror(disk.says_full), self.path))
             if size:
                 kept = bytes(data if size == len(data) else memoryview(data)[:size])
                 node.pending.append((offset, kept))
@@ -263,7 +263,7 @@ class SimFile:
         with disk.gate:
             grown = size - len(self.node.live)
             if grown > 0 and disk.capacity is not None and disk.used + grown > disk.capacity:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+                raise OSError(disk.says_full, os.strerror(disk.says_full), self.path)
             self.node.pending.append((size, None))
             _cut(self.node.own_live(), size)
             disk.used += grown
@@ -313,6 +313,7 @@ class SimDisk:
     def __init__(self, seed: int = 0, *, capacity: int | None = None) -> None:
         self.seed = seed
         self.capacity = capacity  # bytes of all files together; may be changed at any time
+        self.says_full = errno.ENOSPC  # or EDQUOT, where it is a quota that is used up
         self.max_open: int | None = None  # descriptors; beyond it EMFILE
         self.used = 0
         self.open_files = 0
@@ -553,6 +554,7 @@ class SimDisk:
         after.generation = self.generation + 1
         after._rng = random.Random(f"disk {self.seed} {after.generation} {loss.seed}")
         after.max_open = self.max_open
+        after.says_full = self.says_full
         after.ignore_sync = self.ignore_sync
 
         def copy(node: DirNode) -> DirNode:
