@@ -1,6 +1,8 @@
 """Archive: extents are moved, compressed and removed; whatever crashes or fails, none is lost and there is no gap."""
 
+import contextlib
 import errno
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -376,6 +378,26 @@ def test_row_23_killed_anywhere_and_then_a_power_failure_anywhere() -> None:
                     check(disk.crash(loss))
             else:
                 break
+
+
+def test_row_23_a_file_whose_removal_was_killed_does_not_come_back_before_others_that_went_later() -> None:
+    """A power failure may take one of two removals and leave the other: the older one's alone would make a gap."""
+    whole = fresh()
+    before = len(whole.trace)
+    everything(whole)
+    tried = 0
+    for first, (done, next_) in enumerate(itertools.pairwise(whole.trace[before:]), 2):
+        if done[0] != "unlink" or not done[1].startswith(ARCHIVE) or next_[0] != "sync_dir":
+            continue
+        for second in range(1, 5):
+            disk = killed(first)
+            disk.crash_after(second)
+            with contextlib.suppress(SimCrash):
+                everything(disk)
+            for seed in range(50):
+                check(disk.crash(Loss(seed=seed, sectors="new", sizes="new")))
+                tried += 1
+    assert tried > 200
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
