@@ -646,7 +646,7 @@ def test_a_crash_after_a_start_without_a_checkpoint_does_not_bring_back_what_was
     assert bodies(world.qm, "A") == []
 
 
-def test_a_crash_takes_non_persistent_messages_from_memory_and_from_segments() -> None:
+def test_row_33_a_crash_takes_non_persistent_messages_from_memory_and_from_segments() -> None:
     world = deep_world()
     world.qm.alter_queue("A", non_persistent_class="HIGH")
     for n in range(200):

@@ -1,5 +1,6 @@
 """Units of work: all or nothing, who sees what, how they end, and two-phase commit."""
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -319,6 +320,23 @@ def test_row_33_npmclass_high_survives_an_end_in_order_and_no_crash(world: World
     assert bodies(world.qm, "H") == [body for body in order if int(body) % 2 == 0]
     world.restart()
     assert bodies(world.qm, "H") == [body for body in order if int(body) % 2 == 0]
+
+
+def test_row_33_what_an_end_kept_is_gone_after_a_crash_also_where_the_start_could_take_no_checkpoint(
+    world: World,
+) -> None:
+    """The last one is still that of the end then: what was got since would come back, and the others by halves."""
+    world.qm.define_queue("H", non_persistent_class="HIGH")
+    for n in range(3):
+        world.qm.put("H", b"%d" % n, persistent=False)
+    world.qm.end()
+    world.disk.fail("create", errno.ENOSPC, once=False, where=lambda path: "amqalchk" in path)
+    world.start()
+    assert world.qm.get("H").body == b"0"
+    world.qm.put("H", b"p")
+    world.disk.heal()
+    world.crash()
+    assert bodies(world.qm, "H") == [b"p"]
 
 
 def test_row_33_npmclass_high_keeps_what_was_locked_at_the_end(world: World) -> None:
