@@ -632,14 +632,18 @@ def test_row_46_a_damaged_spare_page_says_itself_what_was_durable() -> None:
         assert (caught.value.path, caught.value.lsn) == (path, ends[0])
 
 
-def test_rows_42_and_43_a_gap_behind_what_an_older_control_file_knows_is_not_jumped() -> None:
-    linear = LogConfig(path="/log", log_type=LogType.LINEAR, primary_files=6, file_pages=64, buffer_pages=18)
+@pytest.mark.parametrize("ahead", [6, 2], ids=["made by then", "never heard of"])
+def test_rows_42_and_43_a_gap_behind_what_an_older_control_file_knows_is_not_jumped(ahead: int) -> None:
+    size = {"primary_files": ahead, "secondary_files": 8 - ahead, "file_pages": 64, "buffer_pages": 18}
+    linear = LogConfig(path="/log", log_type=LogType.LINEAR, **size)
     disk = SimDisk()
     at_rest.create(disk, linear, ID)
     log = Log(disk, SimClock(), linear)
     log.begin(log.state.head, 0, b"")
     log.force(append(log, b"first"))
     older = disk.peek(at_rest.control_path("/log"))
+    while len(log._extents) < 6:
+        assert log.grow()
     for _ in range(70):
         log.force(append(log, bytes(15_000)))
     paths = [held.path for held in log._extents.in_order(1)]
