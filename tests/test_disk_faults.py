@@ -22,7 +22,7 @@ from tests.sim.clock import SimClock
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.life import DATA, LOG, NAME, TRIPLE, Life, Setup
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
-from tests.test_crash import EVERY_LOG, XID, born, checkpoints, everything, laps, unit_of, work_on
+from tests.test_crash import EVERY_LOG, XID, born, checkpoints, everything, laps, unit_of, work_on, written_behind
 
 REFUSALS = (qmgr.MQError, LogError, RecoveryError)
 Where = Callable[[str], bool]
@@ -175,6 +175,25 @@ def test_row_53_a_write_of_the_log_fails(part: float, error: int, setup: Setup) 
             where=lambda path, before=before: LOG_FILES(path) and path in before,  # type: ignore[misc]
         )
         found = until_it_fails(life, busy)
+        if not fault.fired:
+            break
+        failed += 1
+        assert found is not None, f"write {nth} failed and nobody was told"
+        assert_stopped(life)
+        restarts_whole(life, nth)
+    assert failed > 5
+
+
+@EVERY_LOG
+@pytest.mark.parametrize("part", [0.0, 0.5], ids=["none of it", "half of it"])
+def test_row_53_a_write_of_the_log_ahead_of_the_force_fails(part: float, setup: Setup) -> None:
+    """Faults 53: what it was to write has left the buffer, and whoever commits behind it is told that it failed."""
+    failed = 0
+    for nth in range(1, 200):
+        life = Life(setup)
+        born(life)
+        fault = life.disk.fail("write", errno.EIO, nth=nth, part=part, where=LOG_FILES)
+        found = until_it_fails(life, written_behind)
         if not fault.fired:
             break
         failed += 1

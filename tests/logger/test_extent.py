@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logger import extent
-from logger.disk import PAGE
+from logger.disk import PAGE, Buffer
 from logger.extent import DATA, ExtentHeader
-from tests.sim.disk import SimDisk
+from logger.progress import GiveWay, no_pause
+from tests.sim.disk import SimDisk, SimFile
 from tests.sim.loss import LOSE_ALL
 
 HEADER = ExtentHeader(number=7, log_id=b"i" * 16, sequence=9, extent_bytes=64 * PAGE, epoch=3, time=5)
@@ -43,6 +44,23 @@ def test_a_made_extent_is_zeros_at_full_size_and_durable() -> None:
     assert len(found) == DATA + HEADER.extent_bytes
     assert extent.decode_header(found[:PAGE]) == HEADER
     assert found[PAGE:] == bytes(len(found) - PAGE)
+
+
+@pytest.mark.parametrize("pause", [no_pause, lambda: None], ids=["at once", "while others write"])
+def test_row_14_each_byte_of_a_new_extent_has_been_written_so_that_no_record_needs_room_later(
+    pause: GiveWay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faults 14, 54: of a file that only has its length a full disk would find no room in the midst of a commit."""
+    written = bytearray(DATA + HEADER.extent_bytes)
+    write = SimFile.write
+
+    def seen(self: SimFile, offset: int, data: Buffer) -> None:
+        written[offset : offset + len(data)] = b"x" * len(data)
+        write(self, offset, data)
+
+    monkeypatch.setattr(SimFile, "write", seen)
+    extent.create(SimDisk(), "", HEADER, pause=pause)
+    assert written == b"x" * len(written)
 
 
 def test_row_54_an_extent_that_finds_no_room_leaves_nothing() -> None:
