@@ -16,7 +16,7 @@ import pytest
 
 import qmgr
 from logger.disk import Buffer, PosixDisk, PosixFile
-from qmgr import Reason, locations, mqsini
+from qmgr import Reason, locations, migration, mqsini, repairing
 from tests.qmgr.world import DATA, NAME, SMALL, Call, World, bodies, soon
 from tests.sim.disk import SimDisk
 
@@ -157,6 +157,10 @@ def test_row_62_a_copy_of_the_data_can_not_be_started_beside_the_original(real: 
         qmgr.start(NAME, data_path=copy)
     with pytest.raises(qmgr.InUse, match=rf"^the log in {tmp_path}"):
         qmgr.delete(NAME, data_path=copy)
+    with pytest.raises(qmgr.InUse, match=rf"^the log in {tmp_path}"):
+        repairing.repair(NAME, data_path=copy, accept_loss=True)
+    with pytest.raises(qmgr.InUse, match=rf"^the log in {tmp_path}"):
+        migration.migrate_log(NAME, data_path=copy, log_type="linear")
     assert locations.running(locations.find(NAME, copy), PosixDisk()) is None
     qm.end()
     assert bodies(real(), "A") == [b"the original's"]
