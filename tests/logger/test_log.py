@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from logger import at_rest, lsn
 from logger.at_rest import control_path
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
+from logger.control import COPY
 from logger.disk import PAGE
 from logger.errors import LogClosed, LogDamaged, LogError, LogFailed
 from logger.extent import DATA, ExtentHeader, decode_header
@@ -175,6 +176,28 @@ def test_the_log_is_full_when_the_head_stays() -> None:
     assert disk.exists("/log/active/S0000002.LOG")
     assert log.release_secondary() == 1
     assert len(disk.files("/log/active")) == 2
+
+
+def test_row_22_a_secondary_that_was_given_back_is_not_missed_where_a_copy_of_the_control_file_is_torn() -> None:
+    """Faults 22: the copy that is left must not name a file that is gone, where the log ends with an extent."""
+    disk, log = made(secondary_files=2)
+    assert log.grow()
+    for _ in range(4):
+        log.force(append(log, b"x"))
+        assert log.advance(0, 0)
+        log.force(log.buffer.tail)
+        log.move_head(log.durable, log.durable)
+    before = len(log._extents)
+    assert log.release_secondary() == 1
+    assert len(log._extents) == before - 1
+    last = log.buffer.tail
+    assert last % log.config.extent_bytes == 0
+    disk = disk.crash(KEEP_ALL)
+    path = at_rest.control_path("/log")
+    data = disk.peek(path)
+    torn = COPY * (log._control._number % 2)  # which is written next
+    disk.poke(path, data[:torn] + bytes(512) + data[torn + 512 :])
+    assert begun(disk, secondary_files=2)[0] == []
 
 
 @pytest.mark.parametrize("integrity", [WriteIntegrity.SINGLE, WriteIntegrity.TRIPLE])
