@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from qmgr.errors import AliasOfAlias, Mistake, NotAuthorized, Reason, UnknownQueue
+from qmgr.errors import AliasOfAlias, Mistake, NotAuthorized, Reason, UnknownQueue, quoted
 
 QUEUE, QMGR = "queue", "qmgr"
 VERBS = ("connect", "inquire", "put", "get", "browse", "admin")
@@ -38,13 +38,13 @@ MOST_STARS = 4  # in a profile: each takes as long again to compare
 def check_user(name: object) -> str:
     if isinstance(name, str) and USER.fullmatch(name):
         return name
-    text = f"{name!r} can't be the name of a user: use 1 to 64 of the characters A-Z a-z 0-9 . _ @ -"
+    text = f"{quoted(name)} can't be the name of a user: use 1 to 64 of the characters A-Z a-z 0-9 . _ @ -"
     raise Mistake(text, reason=Reason.OBJECT_NAME_ERROR)
 
 
 def _sorted(rights: Iterable[str]) -> tuple[str, ...]:
     if isinstance(rights, str) or not isinstance(rights, Iterable):
-        raise Mistake(f"rights are several words, not {rights!r}", reason=Reason.OPTIONS_ERROR)
+        raise Mistake(f"rights are several words, not {quoted(rights)}", reason=Reason.OPTIONS_ERROR)
     known = set(rights)
     return tuple(verb for verb in VERBS if verb in known)
 
@@ -55,7 +55,7 @@ def _user(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
 
 def _kind(_: object, attribute: "attrs.Attribute[str]", value: str) -> None:
     if value not in (QUEUE, QMGR):
-        raise Mistake(f"rights are on a {QUEUE} or the {QMGR}, not on {value!r}", reason=Reason.OPTIONS_ERROR)
+        raise Mistake(f"rights are on a {QUEUE} or the {QMGR}, not on {quoted(value)}", reason=Reason.OPTIONS_ERROR)
 
 
 def _profile(grant: "Grant", attribute: "attrs.Attribute[str]", value: str) -> None:
@@ -63,7 +63,7 @@ def _profile(grant: "Grant", attribute: "attrs.Attribute[str]", value: str) -> N
         if value != "":
             raise Mistake("rights on the queue manager have no profile", reason=Reason.OPTIONS_ERROR)
     elif not isinstance(value, str) or not PROFILE.fullmatch(value):
-        text = f"{value!r} can't be a profile: use 1 to 48 of the characters A-Z a-z 0-9 . / _ % ? *"
+        text = f"{quoted(value)} can't be a profile: use 1 to 48 of the characters A-Z a-z 0-9 . / _ % ? *"
         raise Mistake(text, reason=Reason.OBJECT_NAME_ERROR)
     elif len(re.findall(r"\*+", value)) > MOST_STARS:
         text = f"profile {value!r} has more than {MOST_STARS} wildcards * or **"
@@ -83,7 +83,7 @@ class Grant:
 def words(said: Iterable[str], kind: str) -> set[str]:
     """The rights that these words stand for on a queue, or on the queue manager. Raises Mistake."""
     if isinstance(said, str) or not isinstance(said, Iterable):
-        raise Mistake(f"rights are several words, not {said!r}", reason=Reason.OPTIONS_ERROR)
+        raise Mistake(f"rights are several words, not {quoted(said)}", reason=Reason.OPTIONS_ERROR)
     return {verb for word in said for verb in meant(word, kind)}
 
 
@@ -91,12 +91,12 @@ def meant(word: object, kind: str) -> tuple[str, ...]:
     """The rights that one word stands for there; a group of them for those that there are. Raises Mistake."""
     if not isinstance(word, str) or word.lower() not in WORDS:
         allowed = ", ".join(sorted(WORDS))
-        raise Mistake(f"there is no right {word!r} here; there are {allowed}", reason=Reason.OPTIONS_ERROR)
+        raise Mistake(f"there is no right {quoted(word)} here; there are {allowed}", reason=Reason.OPTIONS_ERROR)
     verbs = WORDS[word.lower()]
     found = tuple(verb for verb in verbs if verb in RIGHTS_ON[kind])
     if verbs and not found:
         what = "a queue" if kind == QUEUE else "the queue manager"
-        text = f"there is no right {word!r} on {what}; there are {', '.join(RIGHTS_ON[kind])}"
+        text = f"there is no right {quoted(word)} on {what}; there are {', '.join(RIGHTS_ON[kind])}"
         raise Mistake(text, reason=Reason.OPTIONS_ERROR)
     return found
 
@@ -126,8 +126,8 @@ def without(grants: Iterable[Grant], user: str, kind: str, profile: str) -> tupl
     known = tuple(grants)
     kept = tuple(one for one in known if (one.user, one.kind, one.profile) != (user, kind, profile))
     if len(kept) == len(known):
-        what = f"on {profile!r}" if profile else "on the queue manager"
-        raise Mistake(f"user {user!r} has no rights of their own {what}", reason=Reason.OPTIONS_ERROR)
+        what = f"on {quoted(profile)}" if profile else "on the queue manager"
+        raise Mistake(f"user {quoted(user)} has no rights of their own {what}", reason=Reason.OPTIONS_ERROR)
     return kept
 
 

@@ -17,16 +17,15 @@ from logger.progress import Progress, no_progress
 from qmgr import link as links
 from qmgr import sockets, targets, values, wire
 from qmgr.consume import Consumer
-from qmgr.errors import Mistake, MQError, Reason, Unavailable
+from qmgr.errors import Mistake, MQError, Reason, Unavailable, quoted
 from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.link import Broken, Link, Target, Unasked
 from qmgr.message import Message, check_body
 from qmgr.mqsc import MqscResult
-from qmgr.objects import AliasDefinition, QmgrDefinition
+from qmgr.objects import AliasDefinition, QmgrDefinition, check_progress, several
 from qmgr.remote import RemoteUnit, check_bodies, wire_wait
 from qmgr.replay import Replayed, Where
 from qmgr.threads import this_thread
-from qmgr.values import several
 from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors, not_its_own
 from recovery.records import Xid
 from recovery.uows import UowState
@@ -271,7 +270,7 @@ class Connection:
     def begin(self, xid: Xid | None = None) -> RemoteUnit:
         """Begin a unit of work; with an `xid` it can be prepared, for two-phase commit."""
         if xid is not None and not isinstance(xid, Xid):
-            raise Mistake(f"xid is an Xid, not {xid!r}")
+            raise Mistake(f"xid is an Xid, not {quoted(xid)}")
         unit = RemoteUnit(self, self._there(), xid)
         if xid is not None:
             try:
@@ -298,7 +297,7 @@ class Connection:
     def resolve(self, xid: Xid, commit: bool) -> None:
         """End a unit of work that is in doubt. Raises Mistake when none of that name is."""
         if not isinstance(xid, Xid) or not isinstance(commit, bool):
-            raise Mistake(f"resolve takes an Xid and True or False, not {xid!r} and {commit!r}")
+            raise Mistake(f"resolve takes an Xid and True or False, not {quoted(xid)} and {quoted(commit)}")
         self._call("resolve", xid, commit)
 
     def transactions(self) -> list[TransactionInfo]:
@@ -416,6 +415,7 @@ class Connection:
 
     def _watched(self, method: str, progress: Progress, *args: Any, **options: Any) -> Any:
         """A call that says how far it has come."""
+        check_progress(progress)
         watched = progress is not no_progress
         [(answer, head)] = self._stream(wire.call(method, args, options, progress=watched), hear=progress)
         return values.loads(answer[head.at :])
@@ -469,7 +469,7 @@ class Connection:
         not ended is backed out.
         """
         if mode not in ("quiesce", "immediate"):
-            raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+            raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
         link = self._there()
         for unit in list(link.open_units.values()):
             if unit.thread is this_thread():

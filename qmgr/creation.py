@@ -33,6 +33,7 @@ from qmgr.errors import (
     MQError,
     Reason,
     Unavailable,
+    quoted,
 )
 from qmgr.ini import AutoConfig, Config, LogManagement, Tuning
 from qmgr.locations import Location
@@ -99,7 +100,7 @@ def create(
         )
         text = ini.render(config)
         if not isinstance(attributes, Mapping):
-            raise ValueError(f"attributes is {attributes!r}; allowed: a mapping of names to values")
+            raise ValueError(f"attributes is {quoted(attributes)}; allowed: a mapping of names to values")
         qmgr = with_attributes(QmgrDefinition(), dict(attributes))
     except MQError:
         raise

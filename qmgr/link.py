@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from qmgr import sasl, sockets, values, wire
-from qmgr.errors import Mistake, MQError, Reason, Unavailable
+from qmgr.errors import Mistake, MQError, Reason, Unavailable, quoted
 from qmgr.sockets import Socket
 from qmgr.verbs import LONGEST_WAIT
 
@@ -41,7 +41,7 @@ def check_timeout(timeout: Any) -> float | None:
     if timeout is None:
         return None
     if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not 0 < timeout <= LONGEST_WAIT:
-        text = f"timeout is seconds, more than 0 and at most {LONGEST_WAIT:g}, or None for ever, not {timeout!r}"
+        text = f"timeout is seconds, more than 0 and at most {LONGEST_WAIT:g}, or None for ever, not {quoted(timeout)}"
         raise Mistake(text, reason=Reason.OPTIONS_ERROR)
     return float(timeout)
 

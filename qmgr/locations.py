@@ -3,7 +3,7 @@
 import attrs
 
 from logger.disk import Disk, Path, absolute_path, user_data_path
-from qmgr.errors import Mistake, Reason
+from qmgr.errors import Mistake, Reason, quoted
 from qmgr.objects import check_name, mangle
 
 VARIABLE = "QMGR_DATA_PATH"
@@ -90,7 +90,7 @@ def find(
     for what, path in ((called, data_path), ("log_path", log_path)):
         text = path if isinstance(path, str) else getattr(path, "__fspath__", str)()
         if path is not None and not _can_be(text):
-            raise Mistake(f"{what} is the path of a directory, not {path!r}", reason=Reason.OPTIONS_ERROR)
+            raise Mistake(f"{what} is the path of a directory, not {quoted(path)}", reason=Reason.OPTIONS_ERROR)
     root = data_root(data_path)
     logs = absolute_path(log_path) if log_path is not None else f"{root}/log"
     return Location(

@@ -18,12 +18,13 @@ from qmgr.errors import (
     MQError,
     NoMessageAvailable,
     Reason,
+    quoted,
 )
 from qmgr.infos import ConnectionInfo, Peer, QueueInfo
 from qmgr.locations import Location
 from qmgr.message import Message
 from qmgr.mqsc import MqscResult
-from qmgr.objects import AliasDefinition, check_flag
+from qmgr.objects import AliasDefinition, check_flag, check_progress
 from qmgr.operations import Operations
 from qmgr.outcome import outcome
 from qmgr.replay import Replay, Where
@@ -249,9 +250,11 @@ class QueueManager(Operations):
         In the unit of work in which it was got it is on one of the two queues, whatever crashes. See `qmgr.deadletter`.
         """
         if not isinstance(message, Message):
-            raise Mistake(f"a dead letter is a Message, not {message!r}", reason=Reason.MD_ERROR)
+            raise Mistake(f"a dead letter is a Message, not {quoted(message)}", reason=Reason.MD_ERROR)
         if not isinstance(reason, int) or not 0 <= reason < 2**31:
-            raise Mistake(f"the reason of a dead letter is a reason code, not {reason!r}", reason=Reason.DLH_ERROR)
+            raise Mistake(
+                f"the reason of a dead letter is a reason code, not {quoted(reason)}", reason=Reason.DLH_ERROR
+            )
         if unit is not None and (not isinstance(unit, UnitOfWork) or unit._engine is not self._engine):
             raise not_its_own(unit, self.name)  # the log of one would have the put, and that of the other the commit
         put, end = self._engine.dead_letter_later(None if unit is None else unit._unit, message, reason)
@@ -340,7 +343,7 @@ class QueueManager(Operations):
     def resolve(self, xid: Xid, commit: bool) -> None:
         """End a unit of work that is in doubt. Raises Mistake when none of that name is."""
         if not isinstance(xid, Xid) or not isinstance(commit, bool):
-            raise Mistake(f"resolve takes an Xid and True or False, not {xid!r} and {commit!r}")
+            raise Mistake(f"resolve takes an Xid and True or False, not {quoted(xid)} and {quoted(commit)}")
         self._engine.resolve(xid, commit=commit)
         self._housekeeper.notice()
 
@@ -368,9 +371,10 @@ class QueueManager(Operations):
         `quiesce`: ask it to end. It can end what it has begun; its waits, and what it would begin, raise 2202.
         """
         self._engine.check()
+        check_flag(quiesce, "quiesce")
         session = next((one for one in self.sessions if one.number == number), None)
-        if session is None:
-            raise Mistake(f"no client has the connection {number}", name=self.name)
+        if session is None or type(number) is not int:  # True is the connection 1 otherwise
+            raise Mistake(f"no client has the connection {quoted(number)}", name=self.name)
         if quiesce:
             session.quiesce()
             return
@@ -454,6 +458,7 @@ class QueueManager(Operations):
         The other queues work on. Non-persistent messages are not recovered. Linear logging only. Raises
         MediaNotSupported, NotImageRecoverable, MediaImageMissing (2101, with the file that is missing).
         """
+        check_progress(progress)
         depth = self._media.recreate(queue, progress)
         self.say("AMQ9004", name=queue, depth=depth)
         return self.queue(queue)

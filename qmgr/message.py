@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import attrs
 
-from qmgr.errors import Mistake, Reason
-from qmgr.objects import check_name, quoted
+from qmgr.errors import Mistake, Reason, quoted
+from qmgr.objects import check_name
 
 HEAD = struct.Struct("<16sQQ24s24s")
 FACTS = struct.Struct("<BBBBB3xII")  # its first field
@@ -339,28 +339,28 @@ def check_body(body: object) -> bytes:
 def check_id(value: object, what: str) -> bytes:
     """An id of 24 bytes; a shorter one is filled up with zero bytes, as MQ does."""
     if not isinstance(value, bytes) or len(value) > 24:
-        raise Mistake(f"{what} is bytes, at most 24, not {value!r}", reason=Reason.MD_ERROR)
+        raise Mistake(f"{what} is bytes, at most 24, not {quoted(value)}", reason=Reason.MD_ERROR)
     return value.ljust(24, b"\0")
 
 
 def check_priority(value: object) -> int:
     if type(value) is not int or value < 0:
-        raise Mistake(f"priority is a whole number from 0 to 9, not {value!r}", reason=Reason.PRIORITY_ERROR)
+        raise Mistake(f"priority is a whole number from 0 to 9, not {quoted(value)}", reason=Reason.PRIORITY_ERROR)
     if value > 9:
-        raise Mistake(f"priority is at most 9, not {value}", reason=Reason.PRIORITY_EXCEEDS_MAXIMUM)
+        raise Mistake(f"priority is at most 9, not {quoted(value)}", reason=Reason.PRIORITY_EXCEEDS_MAXIMUM)
     return value
 
 
 def check_persistent(value: object) -> bool:
     if not isinstance(value, bool):
-        raise Mistake(f"persistent is True, False or None, not {value!r}", reason=Reason.PERSISTENCE_ERROR)
+        raise Mistake(f"persistent is True, False or None, not {quoted(value)}", reason=Reason.PERSISTENCE_ERROR)
     return value
 
 
 def check_expiry(value: object) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= MAX_EXPIRY:
         raise Mistake(
-            f"expiry is seconds, more than 0 and at most {MAX_EXPIRY}, not {value!r}", reason=Reason.EXPIRY_ERROR
+            f"expiry is seconds, more than 0 and at most {MAX_EXPIRY}, not {quoted(value)}", reason=Reason.EXPIRY_ERROR
         )
     return value
 
@@ -376,23 +376,25 @@ def check_group(group_id: object, sequence: object, last: object) -> tuple[bytes
         sequence = 1
     if type(sequence) is not int or not 1 <= sequence <= MAX_GROUP:
         raise Mistake(
-            f"group_sequence is a whole number from 1 to {MAX_GROUP}, not {sequence!r}",
+            f"group_sequence is a whole number from 1 to {MAX_GROUP}, not {quoted(sequence)}",
             reason=Reason.MSG_SEQ_NUMBER_ERROR,
         )
     if last is not None and not isinstance(last, bool):
-        raise Mistake(f"last_in_group is True or False, not {last!r}", reason=Reason.MSG_FLAGS_ERROR)
+        raise Mistake(f"last_in_group is True or False, not {quoted(last)}", reason=Reason.MSG_FLAGS_ERROR)
     return checked, sequence, bool(last)
 
 
 def check_group_id(value: object) -> bytes:
     if not isinstance(value, bytes) or len(value) > 24 or not value.strip(b"\0"):
-        raise Mistake(f"group_id is bytes, at most 24 and not all zero, not {value!r}", reason=Reason.GROUP_ID_ERROR)
+        raise Mistake(
+            f"group_id is bytes, at most 24 and not all zero, not {quoted(value)}", reason=Reason.GROUP_ID_ERROR
+        )
     return value.ljust(24, b"\0")
 
 
 def check_format(value: object) -> str:
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or len(value) > 8:
-        raise Mistake(f"format is at most 8 printable ASCII characters, not {value!r}", reason=Reason.MD_ERROR)
+        raise Mistake(f"format is at most 8 printable ASCII characters, not {quoted(value)}", reason=Reason.MD_ERROR)
     return value
 
 

@@ -2,22 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import attrs
 
 from qmgr.authority import Grant
-from qmgr.errors import Mistake, NameError_, Reason
+from qmgr.errors import Mistake, NameError_, Reason, quoted
 
 NAME = re.compile(r"[A-Za-z0-9._/%]{1,48}")
 MAX_MESSAGE_LENGTH = MAX_BUFFER = 104_857_600
 UNLIMITED = 999_999_999
-
-
-def quoted(name: object) -> str:
-    """A name as sentences have it, whatever its length."""
-    return repr(name[:100] if isinstance(name, str) else name)
 
 
 def check_name(name: object, what: str, reason: Reason = Reason.OBJECT_NAME_ERROR) -> str:
@@ -29,7 +24,7 @@ def check_name(name: object, what: str, reason: Reason = Reason.OBJECT_NAME_ERRO
         f"{quoted(name)} can't be the name of a {what}: "
         f"{use if isinstance(name, str) else f'give text (str), not {type(name).__name__}'}",
         reason=reason,
-        name=str(name)[:48],
+        name=(name if isinstance(name, str) else quoted(name))[:48],
     )
 
 
@@ -53,7 +48,7 @@ def is_mangled(name: str) -> bool:
 
 
 def _refuse(attribute: str, value: object, allowed: str) -> Mistake:
-    return Mistake(f"{attribute} is {value!r}; allowed: {allowed}", reason=Reason.OPTIONS_ERROR)
+    return Mistake(f"{attribute} is {quoted(value)}; allowed: {allowed}", reason=Reason.OPTIONS_ERROR)
 
 
 def _whole(low: int, high: int) -> Any:
@@ -67,8 +62,27 @@ def _whole(low: int, high: int) -> Any:
 def check_flag(value: object, name: str) -> bool:
     """Raises Mistake (2046)."""
     if not isinstance(value, bool):
-        raise Mistake(f"{name} is True or False, not {value!r}", reason=Reason.OPTIONS_ERROR)
+        raise Mistake(f"{name} is True or False, not {quoted(value)}", reason=Reason.OPTIONS_ERROR)
     return value
+
+
+def several(value: Any) -> Any:
+    """The list of what an argument names, up to what is no text; the call refuses that, and what is not several."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return value
+    named = []
+    for one in value:  # of a range, say, there may be more than memory holds
+        named.append(one)
+        if not isinstance(one, str):
+            break
+    return named
+
+
+def check_progress(progress: object) -> None:
+    """Raises Mistake (2046)."""
+    if not callable(progress):
+        text = f"progress is a function that is told the bytes done and of how many, not {quoted(progress)}"
+        raise Mistake(text, reason=Reason.OPTIONS_ERROR)
 
 
 def _flag(_: object, attribute: "attrs.Attribute[bool]", value: bool) -> None:
@@ -188,6 +202,8 @@ def _or_off(most: int) -> Any:
 
 def _grants(given: Iterable[Grant | dict[str, Any]]) -> tuple[Grant, ...]:
     try:
+        if isinstance(given, (str, bytes, bytearray, Mapping)):  # an empty one would take all rights away
+            raise TypeError
         return tuple(one if isinstance(one, Grant) else Grant(**one) for one in given)
     except TypeError:
         raise _refuse("authorities", given, "grants, each with user, kind, profile and rights") from None

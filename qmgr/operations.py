@@ -1,6 +1,7 @@
 """What operators do with a queue manager, and what it tells them: images, log extents, attributes, rights, status."""
 
 import contextlib
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,13 +18,16 @@ from qmgr.errors import (
     Reason,
     StorageFull,
     Unavailable,
+    quoted,
 )
 from qmgr.infos import Status, TransactionInfo
-from qmgr.objects import QmgrDefinition, with_attributes
+from qmgr.objects import QmgrDefinition, check_flag, check_progress, several, with_attributes
 from qmgr.published import describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
 from qmgr.retention import MOST_EXTENTS
 from qmgr.running import Running
+
+NEVER = float("inf")  # seconds
 
 
 def describe_queue(queue: Queue) -> dict[str, Any]:
@@ -36,6 +40,18 @@ def describe_queue(queue: Queue) -> dict[str, Any]:
         "max_depth": queue.definition.max_depth,
         "damaged": queue.damaged,
     }
+
+
+def _age(older_than: object) -> int:
+    """The seconds that this says, rounded up: nothing goes that is younger. Raises Mistake."""
+    if isinstance(older_than, str):
+        try:
+            return parse_age(older_than)
+        except ValueError as exc:
+            raise Mistake(f"older_than: {exc}") from exc
+    if not isinstance(older_than, int | float) or isinstance(older_than, bool) or not 0 <= older_than < NEVER:
+        raise Mistake(f"older_than is seconds, 0 or more, or text such as 36h, not {quoted(older_than)}")
+    return math.ceil(older_than)
 
 
 class Operations(Running):
@@ -66,8 +82,10 @@ class Operations(Running):
 
     def force(self, lsn: int) -> None:
         """Wait until the log is on disk up to the LSN, with all who wait for it. Raises Mistake behind its end."""
-        if type(lsn) is not int or lsn > self._log.buffer.tail:  # who writes for all others would never be done
-            raise Mistake(f"{lsn!r} is no LSN of this log; it ends at {self._log.buffer.tail}")
+        if (
+            type(lsn) is not int or not 0 <= lsn <= self._log.buffer.tail
+        ):  # who writes for all others would never be done
+            raise Mistake(f"{quoted(lsn)} is no LSN of this log; it ends at {self._log.buffer.tail}")
         self._engine.force(lsn)
 
     def checkpoint(self) -> None:
@@ -80,9 +98,11 @@ class Operations(Running):
         Work goes on meanwhile. Linear logging only. Raises MediaNotSupported, NotImageRecoverable, Damaged (2101).
         """
         if queue is not None and not isinstance(queue, Iterable):
-            raise Mistake(f"media images are recorded of a queue, of several names, or of all (None), not of {queue!r}")
+            raise Mistake(
+                f"media images are recorded of a queue, of several names, or of all (None), not of {quoted(queue)}"
+            )
         names = [queue] if isinstance(queue, str) else queue
-        recorded = self._media.record(None if names is None else list(names), catalog=names is None)
+        recorded = self._media.record(None if names is None else several(names), catalog=names is None)
         for name in recorded:
             self.say("AMQ9003", name=name)
         return recorded
@@ -124,12 +144,9 @@ class Operations(Running):
         return self._keep_extents(Action.REMOVE, older_than, dry_run, progress)
 
     def _keep_extents(self, action: Action, older_than: str | int, dry_run: bool, progress: Progress) -> Outcome:
-        if not isinstance(older_than, str | int | float):
-            raise Mistake(f"older_than is seconds, or text such as 36h, not {older_than!r}")
-        try:
-            age = parse_age(older_than) if isinstance(older_than, str) else int(older_than)
-        except (ValueError, OverflowError) as exc:
-            raise Mistake(f"older_than: {exc}") from exc
+        age = _age(older_than)
+        check_flag(dry_run, "dry_run")
+        check_progress(progress)
         try:
             return self._retention.do(action, age, progress, dry_run=dry_run)
         except (LogError, OSError) as exc:
@@ -157,7 +174,7 @@ class Operations(Running):
         """
         most = {"AUTO": MOST_EXTENTS, "MAX": MOST_EXTENTS, "ONE": 1}.get(how) if isinstance(how, str) else how
         if type(most) is not int or not 1 <= most <= MOST_EXTENTS:
-            raise Mistake(f"how is AUTO, ONE, MAX or a number of log extents from 1 on, not {how!r}")
+            raise Mistake(f"how is AUTO, ONE, MAX or a number of log extents from 1 on, not {quoted(how)}")
         self._engine.check()
         self._retention.keep_house()
         keep = self.config.log.primary_files // 2 if how == "AUTO" else 0
@@ -174,6 +191,7 @@ class Operations(Running):
 
     def note_archived(self, extent: str, *, all_before: bool = False) -> None:
         """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
+        check_flag(all_before, "all_before")
         try:
             self._retention.note_archived(extent, all_before=all_before)
         except LogError as exc:

@@ -28,6 +28,7 @@ from qmgr.creation import keep_removed, no_empty_dirs, remove_tree
 from qmgr.errors import AlreadyExists, Mistake
 from qmgr.locations import Location
 from qmgr.missing import away, unfinished, unknown
+from qmgr.objects import check_progress
 from qmgr.ownership import LOG_LOCK, lock_log, own, refuse_root
 from qmgr.resource import Resource
 from qmgr.survey import Survey, past_damage, rebuilt, survey
@@ -73,6 +74,7 @@ def recover_to(
         raise Mistake("recover_to takes an LSN or a time, one of the two")
     if type(lsn if time_us is None else time_us) is not int:
         raise Mistake("lsn and time_us of recover_to are whole numbers: an LSN, microseconds since 1970-01-01 UTC")
+    check_progress(progress)
     disk, clock = disk or PosixDisk(), clock or SystemClock()
     source = locations.find(name, data_path)
     target = locations.find(name, into, called="into")

@@ -20,7 +20,17 @@ from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.log import Log
 from logger.reader import LogReader
 from qmgr.engine import Engine
-from qmgr.errors import BookmarkTooOld, Damaged, MediaNotSupported, Mistake, MQError, Reason, Unavailable, UnknownQueue
+from qmgr.errors import (
+    BookmarkTooOld,
+    Damaged,
+    MediaNotSupported,
+    Mistake,
+    MQError,
+    Reason,
+    Unavailable,
+    UnknownQueue,
+    quoted,
+)
 from qmgr.message import EPOCH, HEAD, STANDING, Message, decode
 from qmgr.retention import Retention
 from qmgr.verbs import base_of
@@ -418,7 +428,7 @@ def _find(engine: Engine, queue: object) -> tuple[str, int]:
         state = engine.state
         if type(queue) is int:
             if not 0 < queue < state.next_queue:
-                raise UnknownQueue(f"no queue has ever had the number {queue}", name=str(queue))
+                raise UnknownQueue(f"no queue has ever had the number {quoted(queue)}", name=quoted(queue))
             there = state.by_id.get(queue)
             return "" if there is None else there.name, queue
         found = state.queues.get(queue) if isinstance(queue, str) else None
@@ -430,7 +440,7 @@ def _find(engine: Engine, queue: object) -> tuple[str, int]:
 def _moment(when: datetime.datetime, what: str) -> int:
     """In microseconds since 1970-01-01 UTC."""
     if when.tzinfo is None:
-        raise Mistake(f"{what} is {when!r}, which does not say its time zone; give it one, such as tzinfo=UTC")
+        raise Mistake(f"{what} is {quoted(when)}, which does not say its time zone; give it one, such as tzinfo=UTC")
     return (when - EPOCH) // datetime.timedelta(microseconds=1)
 
 
@@ -442,6 +452,6 @@ def _bookmark(where: object, what: str) -> Bookmark:
         with contextlib.suppress(ValueError):
             return replay.parse(where)
     raise Mistake(
-        f"{what} is {where!r}; it is the bookmark of a replayed message, an LSN such as <0:0:4615:42406>, a moment "
-        f"with its time zone, or {'oldest or now' if what == 'start' else 'now'}"
+        f"{what} is {quoted(where)}; it is the bookmark of a replayed message, an LSN such as <0:0:4615:42406>, a "
+        f"moment with its time zone, or {'oldest or now' if what == 'start' else 'now'}"
     )

@@ -34,7 +34,7 @@ from logger.notices import ArchivedNotices
 from logger.progress import GiveWay, Progress
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
-from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse, Reason, Unavailable
+from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse, Reason, Unavailable, quoted
 from qmgr.ini import LogManagement
 from recovery import extent_index
 from recovery.errors import QueueDamaged
@@ -471,7 +471,7 @@ class Retention:
         places = self._log.history().places()
         held = {linear_number(sequence): sequence for sequence in places}
         if number is None or number not in held:
-            text = f"there is no log extent {name!r}; the oldest one is {name_of(min(held.values()))}"
+            text = f"there is no log extent {quoted(name)}; the oldest one is {name_of(min(held.values()))}"
             raise Mistake(text, reason=Reason.LOG_EXTENT_NOT_FOUND)
         current = self._log.buffer.tail // self._log.state.extent_bytes
         if held[number] >= current:

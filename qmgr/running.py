@@ -26,6 +26,7 @@ from qmgr.errors import (
     Reason,
     StorageFull,
     Unavailable,
+    quoted,
 )
 from qmgr.housekeeping import Housekeeper
 from qmgr.ini_text import complaint
@@ -393,7 +394,7 @@ class Running(ABC):
         it has interrupted, which then ends it on its return.
         """
         if mode not in ("quiesce", "immediate"):
-            raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+            raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
         if self._state in ("ended", "forked"):
             return
         if mode == "immediate":

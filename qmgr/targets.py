@@ -10,7 +10,7 @@ import attrs
 from logger.clock import SystemClock
 from logger.disk import Path, PosixDisk
 from qmgr import locations, sasl, sockets
-from qmgr.errors import WHOSE, Mistake, NotAuthorized, Reason, Unavailable
+from qmgr.errors import WHOSE, Mistake, NotAuthorized, Reason, Unavailable, quoted
 from qmgr.locations import Location
 from qmgr.objects import check_name
 from qmgr.sockets import Socket
@@ -27,7 +27,7 @@ def program() -> str:
 def shown(application: str) -> str:
     """What operators see of this client. Raises Mistake."""
     if application and not isinstance(application, str):
-        raise Mistake(f"application is the name that operators see, a text, not {application!r}")
+        raise Mistake(f"application is the name that operators see, a text, not {quoted(application)}")
     return application or program()
 
 

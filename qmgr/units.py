@@ -13,7 +13,7 @@ from logger.errors import LogError
 from logger.frame import Pieces
 from qmgr import verbs
 from qmgr.entry import OVERHEAD, Entry
-from qmgr.errors import Mistake, Reason, ResourceProblem, Unavailable
+from qmgr.errors import Mistake, Reason, ResourceProblem, Unavailable, quoted
 from qmgr.logged import Logged, Surroundings
 from qmgr.queue import Queue
 from qmgr.state import FEW_CALLS, QUEUE, PutRun
@@ -124,7 +124,7 @@ class Units(Logged):
         if xid is None:
             return self.new_unit(owner, thread)
         if not isinstance(xid, Xid):
-            raise Mistake(f"xid is an Xid, not {xid!r}")
+            raise Mistake(f"xid is an Xid, not {quoted(xid)}")
         with self.lock:
             if self.state.uows.by_xid(xid) is not None:
                 raise Mistake(f"{xid} names a unit of work in flight or in doubt", reason=Reason.UOW_IN_PROGRESS)

@@ -15,7 +15,7 @@ import datetime
 import enum
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +23,7 @@ import attrs
 
 from logger import archive, archive_plan, compressed, config, history, log, stats
 from qmgr import authority, errors, infos, message, mqsc, objects, replay
-from qmgr.errors import Mistake, MQError, Reason
+from qmgr.errors import Mistake, MQError, Reason, quoted
 from recovery import records, restart, uows
 
 SHOWN: tuple[ModuleType, ...] = (
@@ -46,6 +46,7 @@ ERRORS: dict[str, type[MQError]] = {
     name: one for name, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, MQError)
 }
 TEXT = json.JSONEncoder(separators=(",", ":"), allow_nan=True).encode
+MOST_BITS = 1024  # of a whole number that is sent: far more than any call takes, and JSON can have it
 DEEPEST = 32  # levels of what a call is given
 
 
@@ -55,11 +56,6 @@ def dumps(value: Any) -> bytes:
         return TEXT(_plain(value)).encode()
     except RecursionError:
         raise Mistake("a value that has itself in it can't be sent to a queue manager in another process") from None
-
-
-def several(value: Any) -> Any:
-    """The list of what an argument names; what is not several things stays as it is, for the call to refuse."""
-    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
 def loads(data: bytes) -> Any:
@@ -76,7 +72,7 @@ def _plain(value: Any) -> Any:
             return value
         case enum.Enum() if CLASSES.get(type(value).__name__) is type(value):
             return {"of": type(value).__name__, "is": value.name}
-        case int() if not isinstance(value, enum.Enum):
+        case int() if not isinstance(value, enum.Enum) and value.bit_length() <= MOST_BITS:
             return value
         case bytes() | bytearray() | memoryview():
             return {"hex": bytes(value).hex()}
@@ -92,7 +88,9 @@ def _plain(value: Any) -> Any:
         return {"of": type(value).__name__, "with": {f.alias: _plain(getattr(value, f.name)) for f in _fields(value)}}
     if hasattr(value, "items"):
         return {"map": {_key(key): _plain(one) for key, one in value.items()}}
-    raise Mistake(f"{value!r} is nothing that a call takes: a {type(value).__name__} can't be sent to another process")
+    raise Mistake(
+        f"{quoted(value)} is nothing that a call takes: a {type(value).__name__} can't be sent to another process"
+    )
 
 
 def _fields(value: Any) -> Iterator["attrs.Attribute[Any]"]:
@@ -101,7 +99,7 @@ def _fields(value: Any) -> Iterator["attrs.Attribute[Any]"]:
 
 def _key(key: Any) -> str:
     if not isinstance(key, str):
-        raise Mistake(f"the keys of a mapping that is sent are text, not {key!r}")
+        raise Mistake(f"the keys of a mapping that is sent are text, not {quoted(key)}")
     return key
 
 

@@ -19,6 +19,7 @@ from qmgr.errors import (
     SyncpointLimit,
     UnitOfWorkEnded,
     UnknownQueue,
+    quoted,
 )
 from qmgr.ids import CORRELATION_ID, GROUP_ID, MESSAGE_ID, id_of
 from qmgr.message import NO_ID, NO_PROPERTIES, Descriptor
@@ -332,7 +333,9 @@ def check_wait(wait: Any) -> float | None:
     if wait is None:
         return None
     if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not wait >= 0:
-        raise Mistake(f"wait is seconds, 0 or more, or None for ever, not {wait!r}", reason=Reason.WAIT_INTERVAL_ERROR)
+        raise Mistake(
+            f"wait is seconds, 0 or more, or None for ever, not {quoted(wait)}", reason=Reason.WAIT_INTERVAL_ERROR
+        )
     return None if wait > LONGEST_WAIT else wait
 
 
@@ -348,10 +351,10 @@ def check_selectors(message_id: Any, correlation_id: Any, group_id: Any) -> Want
 def not_its_own(unit: object, name: str) -> Mistake:
     """A dead letter in a unit of work of another queue manager, or of another connection."""
     text = f"a dead letter for queue manager {name!r} is put in a unit of work begun with the same object, or in None"
-    return Mistake(f"{text}, not in {unit!r}", reason=Reason.UOW_NOT_AVAILABLE, name=name)
+    return Mistake(f"{text}, not in {quoted(unit)}", reason=Reason.UOW_NOT_AVAILABLE, name=name)
 
 
 def check_limit(limit: Any) -> int:
     if type(limit) is not int or limit < 1:
-        raise Mistake(f"limit is a whole number, 1 or more, not {limit!r}", reason=Reason.OPTIONS_ERROR)
+        raise Mistake(f"limit is a whole number, 1 or more, not {quoted(limit)}", reason=Reason.OPTIONS_ERROR)
     return limit

@@ -7,13 +7,12 @@ from typing import Any, Self, Unpack
 from logger.archive import Outcome
 from qmgr.aio.consume import Consumer
 from qmgr.aio.units import LookingBack, UnitOfWork, Way, one, to_the_end
-from qmgr.errors import Mistake, Reason
+from qmgr.errors import Mistake, Reason, quoted
 from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.message import Message
 from qmgr.mqsc import MqscResult
-from qmgr.objects import AliasDefinition, QmgrDefinition
+from qmgr.objects import AliasDefinition, QmgrDefinition, several
 from qmgr.replay import Where
-from qmgr.values import several
 from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors, not_its_own
 from recovery.records import Xid
 from recovery.uows import UowState
@@ -110,7 +109,7 @@ class Connection:
     def begin(self, xid: Xid | None = None) -> UnitOfWork:
         """A unit of work, for `async with`; with an `xid` it can be prepared, for two-phase commit."""
         if xid is not None and not isinstance(xid, Xid):
-            raise Mistake(f"xid is an Xid, not {xid!r}")
+            raise Mistake(f"xid is an Xid, not {quoted(xid)}")
         return UnitOfWork(self._way, xid)
 
     async def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:

@@ -15,6 +15,7 @@ from qmgr.delivery import Watch
 from qmgr.manager import QueueManager as InProcess
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
+from qmgr.remote import check_bodies
 from qmgr.replay import Replay, Replayed, Where
 from qmgr.threads import this_thread
 from qmgr.verbs import GetOptions, PutOptions, Wanted, check_wait, waiting_at, wanted
@@ -121,9 +122,8 @@ class Inside:
     async def put_many(
         self, unit: InsideUnit | None, queue: str, bodies: Iterable[bytes], options: PutOptions
     ) -> list[Message]:
-        if isinstance(bodies, Iterable) and not isinstance(bodies, (bytes, bytearray, memoryview, str)):
-            bodies = list(bodies)  # of the others it will complain
-        return await self.run(lambda: (unit or self._manager).put_many(queue, bodies, **options))
+        checked = check_bodies(bodies)
+        return await self.run(lambda: (unit or self._manager).put_many(queue, checked, **options))
 
     async def get(
         self, unit: InsideUnit | None, queue: str, limit: int, wait: Any, options: GetOptions

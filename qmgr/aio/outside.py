@@ -13,7 +13,7 @@ from qmgr.aio.channel import Channel, Pool, forget
 from qmgr.aio.pages import Answers, Browse, OutsideReplay
 from qmgr.aio.units import calling_task, in_thread, running_loop, strike_later, to_the_end
 from qmgr.client import REMEMBERED
-from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
 from qmgr.link import Broken, Link, Target, messages
 from qmgr.message import Message, check_body
 from qmgr.remote import PARENTS_UNIT, check_bodies, leaves_open, maybe_in_doubt, wire_wait
@@ -573,7 +573,7 @@ class Outside:
         if method == "outcome" and type(args[0]) is int:
             options["since"] = options["since"] or self._unknown.get(args[0], 0)
         elif method == "resolve" and not (isinstance(args[0], Xid) and isinstance(args[1], bool)):
-            raise Mistake(f"resolve takes an Xid and True or False, not {args[0]!r} and {args[1]!r}")
+            raise Mistake(f"resolve takes an Xid and True or False, not {quoted(args[0])} and {quoted(args[1])}")
         [(answer, head)] = heard(await self._exchange(await self._there(), wire.call(method, args, options)))
         return values.loads(answer[head.at :])
 
@@ -582,7 +582,7 @@ class Outside:
 
     async def _end(self, mode: str, caller: "asyncio.Task[Any] | None") -> None:
         if mode not in ("quiesce", "immediate"):
-            raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+            raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
         running_loop()
         caller = caller or asyncio.current_task()
         for unit in list(self._units):

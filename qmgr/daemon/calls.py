@@ -13,7 +13,7 @@ from qmgr import sockets, values, wire, wireoptions
 from qmgr.daemon.beats import NEVER, Beats
 from qmgr.daemon.client import Client, Cursor
 from qmgr.daemon.watcher import Watch, Watcher
-from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
 from qmgr.logged import TakesWaiting
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
@@ -533,7 +533,7 @@ class Calls:
     def _end(self, mode: str = "quiesce") -> Answer:
         self._session.rights.require(ADMIN, "")
         if mode not in ("quiesce", "immediate"):
-            raise Mistake(f"mode is 'quiesce' or 'immediate', not {mode!r}")
+            raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
         self._service.check_may_end()
 
         def answer_and_end() -> Iterator[bytes]:

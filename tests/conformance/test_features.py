@@ -1,6 +1,7 @@
 """Aliases, groups, backout thresholds, dead letters, consuming, MQSC, rights and outcomes over every face."""
 
 import datetime
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -235,6 +236,90 @@ def test_arguments_of_a_wrong_type_are_mistakes_wherever_they_are_found_to_be_th
         lambda: qm.record_image([day]),
         lambda: qm.archive_log(older_than=day),
         lambda: qm.reduce_log(day),
+        lambda: qm.note_archived(day),
+        lambda: qm.note_archived("S0000000.LOG", all_before=day),
+        lambda: qm.stop_connection(day),
+        lambda: qm.stop_connection(1, quiesce=day),
+        lambda: qm.alter(authorities=day),
+        lambda: qm.alter(authorities=""),  # it would take away all that there are
+        lambda: qm.alter(authorities={}),
     ):
         with pytest.raises(qmgr.Mistake):
             call()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"older_than": True}, {"older_than": -1}, {"older_than": -0.5}, {"older_than": float("nan")},
+              {"older_than": float("inf")}, {"older_than": "1"}, {"dry_run": None}, {"dry_run": 0}], ids=str
+)  # fmt: skip
+def test_what_is_to_be_done_with_log_extents_is_said_clearly_or_refused(qm: Manager, wrong: dict[str, Any]) -> None:
+    """Taken for 0 and False these would have everything archived, or removed."""
+    options: dict[str, Any] = {"older_than": 0, "dry_run": True, **wrong}
+    for call in (qm.archive_log, qm.compress_log, qm.remove_log):
+        with refused(qmgr.Mistake, Reason.OPTIONS_ERROR, match=next(iter(wrong))):
+            call(**options)
+
+
+def test_what_is_no_function_can_not_hear_of_progress(qm: Manager, queue: str) -> None:
+    calls: list[Any] = [qm.archive_log, qm.compress_log, lambda **more: qm.recreate(queue, **more)]
+    for call in calls:
+        with pytest.raises((qmgr.Mistake, TypeError), match="progress"):  # asynchronous ones have none
+            call(progress=5)
+
+
+def test_a_connection_is_stopped_by_its_number_and_nothing_that_is_equal_to_it(qm: Manager) -> None:
+    numbers = [one.number for one in qm.connections() if one.number]
+    for wrong in (True, *map(float, numbers)):
+        with refused(qmgr.Mistake, Reason.OPTIONS_ERROR):
+            qm.stop_connection(wrong)  # type: ignore[arg-type]
+    assert [one.number for one in qm.connections() if one.number] == numbers
+
+
+def test_what_is_named_is_looked_at_one_by_one_and_may_not_end(qm: Manager, queue: str) -> None:
+    for call in (
+        lambda: qm.put_many(queue, itertools.count()),  # type: ignore[arg-type]
+        lambda: qm.record_image(itertools.count()),  # type: ignore[arg-type]
+        lambda: qm.authorize("mia", queue, add=itertools.count()),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(qmgr.Mistake):
+            call()
+
+
+@pytest.mark.parametrize(
+    "huge", [b"x" * 1_000_000, "x" * 1_000_000, 10**5000, ["x" * 1_000_000]], ids=lambda one: type(one).__name__
+)
+def test_a_wrong_value_of_any_size_is_a_short_sentence(qm: Manager, queue: str, huge: Any) -> None:
+    """A body that is given in place of an option, say; of an int with more than 4300 digits Python makes no text."""
+    unit = qm.begin()
+    for call in (
+        lambda: qm.put(queue, b"", message_id=huge),
+        lambda: qm.put(queue, b"", priority=huge),
+        lambda: qm.put(queue, b"", expiry=huge),
+        lambda: qm.put(queue, b"", format=huge),
+        lambda: qm.put(queue, b"", group_id=huge),
+        lambda: qm.put(queue, b"", reply_to=huge),
+        lambda: qm.put(huge, b""),
+        lambda: unit.get(huge),
+        lambda: unit.get(queue, correlation_id=huge),
+        lambda: unit.get(queue, backout_requeue=huge),
+        lambda: list(qm.browse(queue, message_id=huge)),
+        lambda: qm.dead_letter(None, huge),
+        lambda: qm.dead_letter(huge, qm.put(queue, b"")),
+        lambda: qm.begin(huge),
+        lambda: qm.resolve(huge, True),
+        lambda: list(qm.replay(huge, "oldest")),
+        lambda: list(qm.replay(queue, huge)),
+        lambda: qm.reduce_log(huge),
+        lambda: qm.record_image(huge),
+        lambda: qm.authorize(huge),
+        lambda: qm.unauthorize(huge),
+        lambda: qm.authorize("mia", huge, add=["put"]),
+        lambda: qm.authorize("mia", queue, add=[huge]),
+        lambda: qm.delete_queue(queue, huge),
+        lambda: qm.alter_queue(queue, max_depth=huge),
+        lambda: qm.end(huge),
+    ):
+        with pytest.raises(qmgr.Mistake) as caught:
+            call()
+        assert len(str(caught.value)) < 1000
+    unit.backout()
