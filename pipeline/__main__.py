@@ -32,7 +32,7 @@ exit status:
   130  interrupted"""
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(command.SaysItsHelp):
     """Complains in one sentence, also of an option of one value that is given more than once."""
 
     def __init__(self, **other: Any) -> None:

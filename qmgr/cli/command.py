@@ -78,7 +78,16 @@ class Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-class Parser(argparse.ArgumentParser):
+class SaysItsHelp(argparse.ArgumentParser):
+    """An ArgumentParser that fails where its help can't be written; Python's own passes that over."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        stream = file or sys.stderr
+        if message and stream is not None:
+            stream.write(message)
+
+
+class Parser(SaysItsHelp):
     """An ArgumentParser that knows no abbreviations and leaves exit codes and message ids to its command."""
 
     bad_arguments = BAD_ARGUMENTS

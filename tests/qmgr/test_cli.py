@@ -925,13 +925,16 @@ def test_a_full_disk_behind_stdout_is_said(run: Run, data: Path, unbuffered: str
         for words in (f"crtmqm {SMALL} QM1", "dspmq"):
             done = run(words, capture_output=False, stdout=full, stderr=subprocess.PIPE, env=env)
             assert (done.returncode, done.stderr) == (71, f"AMQ7002S: {what}: No space left on device.\n")
+        for words in ("dspmq --help", "--help"):
+            done = run(words, capture_output=False, stdout=full, stderr=subprocess.PIPE, env=env)
+            assert (done.returncode, done.stderr) == (71, f"AMQ7002S: {what}: No space left on device.\n")
     assert run("dspmq").stdout.startswith("QMNAME(QM1)")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-"])
 def test_closed_streams_are_no_error(data: Path, closed: str):
     env = {**os.environ, "QMGR_DATA_PATH": str(data)}
-    for words, code in [("dspmq", 0), ("dltmqm NOSUCH", 16), ("--help", 0)]:
+    for words, code in [("dspmq", 0), ("dltmqm NOSUCH", 16), ("--help", 0), ("dspmq --help", 0)]:
         command = f"{shlex.quote(sys.executable)} -m qmgr.cli.main {words} {closed}"
         done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT, env=env, timeout=300)
         assert done.returncode == code
