@@ -167,6 +167,17 @@ def test_the_page_of_the_api_has_every_error_with_its_reason() -> None:
                 assert str(error.default_reason.value) in row[1], name
 
 
+def test_the_error_log_is_where_the_page_of_the_api_says(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    text = API.read_text().partition("## The error log")[2].partition("\n## ")[0]
+    (place,) = re.findall(r"`~/.local/share/qmgr/(qmgrs/\S+)`", text)
+    public.create("QM1", data_path=tmp_path, log_file_pages=64)
+    public.start("QM1", data_path=tmp_path).end()
+    assert "AMQ8003I" in (tmp_path / place).read_text()
+    assert (*capfd.readouterr(), caplog.text) == ("", "", "")
+
+
 RIGHTS = ROOT / "docs" / "users.md"
 MESSAGES = {
     **dict.fromkeys(("put", "put_many", "send", "dead_letter"), PUT),
