@@ -187,11 +187,21 @@ def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local 
     if url.username:
         user, password = unquote(url.username), unquote(url.password or "")
         identity = attrs.evolve(identity, user=user, password=password)
+    for what, said in (("user", identity.user), ("password", identity.password)):
+        if said and not _can_be_said(said):
+            raise Mistake(f"the {what} is text, of which UTF-8 has each character")  # a password is never shown
     if identity.user and not identity.password:
         raise Mistake(f"user {identity.user!r} has no password: give it too, as password= or in the URL")
     if identity.password and not identity.user:
         raise Mistake("there is a password and no user: give it too, as user= or in the URL")
     return Remote(name, host, port, _context(identity) if url.scheme == "qmgrs" else None, identity)
+
+
+def _can_be_said(text: object) -> bool:
+    try:
+        return isinstance(text, str) and bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _way_to_tls(exc: OSError) -> str:

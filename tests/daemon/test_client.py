@@ -15,6 +15,7 @@ import attrs
 import pytest
 
 import qmgr
+import qmgr.aio
 from qmgr import sasl, sockets, wire
 from qmgr.configuration import ListenerConfig, Protocol
 from qmgr.daemon import local
@@ -404,6 +405,17 @@ def test_tls_to_a_listener_without_a_certificate_says_what_to_use(tmp_path: Path
 def test_half_of_who_one_is_is_a_mistake(place: str, options: dict[str, str], what: str) -> None:
     with pytest.raises(Mistake, match=f"{what}: give it too, as "):
         qmgr.connect(f"qmgr://{place}/QM1", **options)
+
+
+@pytest.mark.parametrize("wrong", [5, b"mia", ["mia"], "\ud800"], ids=repr)
+@pytest.mark.parametrize("what", ["user", "password"])
+def test_a_user_and_a_password_are_text(tmp_path: Path, what: str, wrong: Any) -> None:
+    who: dict[str, Any] = {"user": "mia", "password": "secret", what: wrong}
+    with serving(tmp_path) as served, far(served) as place:
+        with pytest.raises(Mistake, match=f"the {what} is text"):
+            qmgr.connect(f"qmgr://{place}", **who)
+        with pytest.raises(Mistake, match=f"the {what} is text"):
+            qmgr.aio.connect(f"qmgr://{place}", **who)
 
 
 def test_the_error_log_hears_why_tls_fails_and_the_client_what_may_be_the_matter(tmp_path: Path) -> None:
