@@ -135,10 +135,14 @@ class TryAgain(MQError):
 
 
 class NoMessageAvailable(TryAgain, queue.Empty):
+    """No message that the get asks for is there, nor came while it waited (2033); also a `queue.Empty`."""
+
     default_reason = Reason.NO_MSG_AVAILABLE
 
 
 class QueueFull(TryAgain, queue.Full):
+    """The queue holds `max_depth` messages (2053); also a `queue.Full`."""
+
     default_reason = Reason.Q_FULL
 
 
@@ -149,6 +153,8 @@ class ResourceProblem(TryAgain):
 
 
 class StorageFull(TryAgain):
+    """A disk has no room for what the call needs there (2192)."""
+
     default_reason = Reason.STORAGE_MEDIUM_FULL
 
 
@@ -171,6 +177,8 @@ class NameError_(Mistake):
 
 
 class UnknownQueue(Mistake):
+    """No queue or alias has that name (2085), an alias stands for none (2082), or it was deleted meanwhile (2052)."""
+
     default_reason = Reason.UNKNOWN_OBJECT_NAME
 
 
@@ -181,14 +189,20 @@ class AliasOfAlias(Mistake):
 
 
 class AlreadyExists(Mistake):
+    """There is a queue, an alias or a queue manager of that name (2100)."""
+
     default_reason = Reason.OBJECT_ALREADY_EXISTS
 
 
 class ObjectInUse(Mistake):
+    """Units of work, clients, messages or other work hold what the call would change (2042, 2055)."""
+
     default_reason = Reason.OBJECT_IN_USE
 
 
 class MessageTooBig(Mistake):
+    """The message is longer than the queue (2030), or the queue manager or its log (2031), takes."""
+
     default_reason = Reason.MSG_TOO_BIG_FOR_Q
 
 
@@ -239,6 +253,8 @@ class NotImageRecoverable(Mistake):
 
 
 class Damaged(MQError):
+    """What was durable can't be read any more (2101): an operator is needed, and the text says for what."""
+
     default_reason = Reason.OBJECT_DAMAGED
 
 

@@ -124,8 +124,8 @@ class Operations(Running):
     ) -> Outcome:
         """Move the log extents that no restart needs to the archive; what was done, or would be.
 
-        `older_than`: seconds since an extent was last written, or an age such as "36h". Each is copied, read back and
-        compared before the original goes. `progress(done, total)` hears of bytes. Linear logging only.
+        `older_than`: seconds since an extent was last written, 0 or more, or an age such as "36h". Each is copied, read
+        back and compared before the original goes. `progress(done, total)` hears of bytes. Linear logging only.
         """
         return self._keep_extents(Action.ARCHIVE, older_than, dry_run, progress)
 

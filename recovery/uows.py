@@ -16,6 +16,8 @@ from recovery.records import Xid
 
 
 class UowState(enum.Enum):
+    """How a unit of work stands. PREPARED: it is in doubt, until it is committed or backed out."""
+
     ACTIVE = "active"
     PREPARED = "prepared"
     COMMITTED = "committed"

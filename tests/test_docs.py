@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from qmgr import errors, public
+import qmgr
+from qmgr import aio, errors, public
 from qmgr.objects import ALIAS_ATTRIBUTES, ATTRIBUTES
 from qmgr.session import ADMIN, BROWSE, CALLS, GET, NAMED, PUT
 from qmgr.verbs import GetOptions, PutOptions
@@ -146,6 +147,19 @@ def test_the_page_of_the_api_names_all_of_it() -> None:
     there |= public_names(public.QueueManager, public.Connection, public.UnitOfWork, public.Message) - INNER
     there |= set(PutOptions.__annotations__) | set(GetOptions.__annotations__) | ATTRIBUTES | ALIAS_ATTRIBUTES
     assert there - named == set()
+
+
+def test_all_that_is_offered_says_what_it_is() -> None:
+    there = {name: getattr(qmgr, name) for name in qmgr.__all__}
+    there |= {f"aio.{name}": getattr(aio, name) for name in aio.__all__}
+    verbs = {
+        f"{name}.{verb}": getattr(one, verb)
+        for name, one in there.items()
+        if isinstance(one, type) and name.endswith(("QueueManager", "Connection", "UnitOfWork", "Replay"))
+        for verb in dir(one)
+        if not verb.startswith("_") and callable(getattr(one, verb))
+    }
+    assert [name for name, one in (there | verbs).items() if not one.__doc__] == []
 
 
 INNER = {"broken", "note_unknown"}  # what the units of work of a connection call
