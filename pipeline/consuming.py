@@ -18,16 +18,20 @@ from pipeline.marks import Key, Manager, Unit
 from pipeline.paths import local
 from qmgr import (
     BackedOut,
+    Connection,
     Message,
     Mistake,
     MQError,
     NoMessageAvailable,
+    QueueManager,
+    Reason,
     ResourceProblem,
     SyncpointLimit,
     connect,
 )
-from qmgr.objects import check_name
-from qmgr.verbs import GetOptions, PutOptions
+from qmgr.errors import quoted
+from qmgr.objects import check_flag, check_name
+from qmgr.verbs import LONGEST_WAIT, GetOptions, PutOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,8 +87,20 @@ def consume(
     `work(orders, batch_id, uow)` has the rows of those messages that were taken; who else has taken one has it. What it
     puts by `uow` is there when the messages are gone. `qmgr`: a queue manager of this process, a connection, or what
     `qmgr.connect` takes. With `backout_requeue` messages that were backed out too often are moved away instead.
+    `patience`: seconds that a batch waits for another attempt at it to end. Raises Mistake, before any
+    batch comes, for what can't be.
     """
+    if not callable(work):
+        raise Mistake(f"work is a function of (rows, batch_id, uow), not {quoted(work)}", reason=Reason.OPTIONS_ERROR)
+    whose: object = qmgr
+    if not isinstance(whose, str | QueueManager | Connection):
+        text = "qmgr is a queue manager, a connection, or the name of one"
+        raise Mistake(f"{text}, not {quoted(whose)}", reason=Reason.OPTIONS_ERROR)
     check_name(queue, "queue")
+    check_flag(backout_requeue, "backout_requeue")
+    if not isinstance(patience, int | float) or isinstance(patience, bool) or not 0 <= patience <= LONGEST_WAIT:
+        text = f"patience is seconds, from 0 to {LONGEST_WAIT:g}"
+        raise Mistake(f"{text}, not {quoted(patience)}", reason=Reason.OPTIONS_ERROR)
     path = None if data_path is None else local(str(data_path))
     return Consuming(work, qmgr, queue, path, backout_requeue, patience)
 

@@ -13,7 +13,7 @@ from logger.clock import Clock, SystemClock
 from qmgr import sockets
 from qmgr.daemon import local
 from qmgr.daemon.admission import Admission
-from qmgr.errors import InUse, Mistake, Reason, Unavailable
+from qmgr.errors import InUse, Mistake, Reason, Unavailable, quoted
 from qmgr.ini import ChannelsConfig
 from qmgr.locations import Location
 from qmgr.manager import QueueManager
@@ -52,8 +52,12 @@ class Shared:
 def shared(manager: QueueManager) -> Iterator[None]:
     """Serve it to processes of this user on this machine while the block lasts; what they have begun ends with it.
 
-    Raises InUse where it is served already, by a daemon or by another such block; Unavailable.
+    Raises InUse where it is served already, by a daemon or by another such block; Unavailable; Mistake.
     """
+    given: object = manager
+    if not isinstance(given, QueueManager):
+        text = "only a queue manager that this process has started (qmgr.start) is shared"
+        raise Mistake(f"{text}, not {quoted(given)}", reason=Reason.OPTIONS_ERROR)
     manager._engine.check()
     service = Shared(manager)
     _refuse_twice(service.location)

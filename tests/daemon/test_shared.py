@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,3 +99,9 @@ def test_it_may_end_while_it_is_shared(qm: qmgr.QueueManager, tmp_path: Path) ->
         with pytest.raises(Unavailable):
             client.put("A", b"x")
     assert not os.path.exists(qm._location.socket)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "QM1"], ids=repr)
+def test_only_a_queue_manager_is_shared(wrong: Any) -> None:
+    with pytest.raises(qmgr.Mistake, match="only a queue manager that this process has started"), shared(wrong):
+        pass

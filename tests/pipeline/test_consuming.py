@@ -484,3 +484,15 @@ def run_to_its_end(spark: "SparkSession", path: Path, checkpoint: str) -> None:
         except PySparkException as exc:
             if "Python worker failed to connect back" not in str(exc):
                 raise
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"work": None}, {"work": "x"}, {"qmgr": 5}, {"qmgr": None}, {"queue": 5}, {"backout_requeue": None},
+     {"patience": -1}, {"patience": "1"}, {"patience": True}, {"patience": float("nan")}, {"patience": None}],
+    ids=str,
+)  # fmt: skip
+def test_what_can_not_be_is_refused_before_any_batch_comes(wrong: dict[str, Any]) -> None:
+    said: dict[str, Any] = {"work": lambda rows, batch_id, uow: None, "qmgr": NAME, "queue": "ORDERS", **wrong}
+    with pytest.raises(Mistake, match=next(iter(wrong))):
+        consume(said.pop("work"), **said)
