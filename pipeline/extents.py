@@ -173,6 +173,12 @@ class LogFiles:
         with contextlib.closing(self.extents(disk)) as extents:
             return any(((batch.headers["time"] > us) == later).any() for batch in _batches(extents, start, end, chosen))
 
+    def has(self, start: int, end: int, disk: Disk | None = None) -> bool:
+        """Are the extents there in which [start, end) lies, and is that durable? Raises LogError, OSError."""
+        disk = disk or PosixDisk()
+        places, size = self.history(disk).places(), self.extent_bytes
+        return all(one in places for one in range(start // size, (end - 1) // size + 1)) and end <= self.end(disk=disk)
+
     def sequences(self, history: History) -> list[int]:
         """Of all extents that are there by now, rising. Raises LogError where there is none."""
         sequences = list(history.places())

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NAME = "manifest.json"
 VERSION = 1
+LAST = frozenset(("lsn", "epoch", "time", "end"))
 
 
 @attrs.frozen(kw_only=True)
@@ -59,14 +60,42 @@ class Manifest:
 
 def decode(data: bytes) -> Manifest:
     """Raises ValueError, KeyError, TypeError for what is no manifest that this version knows."""
-    fields: dict[str, Any] = json.loads(data)
+    try:
+        fields: dict[str, Any] = json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
     if not isinstance(fields, dict) or "version" not in fields:
         raise ValueError("it says no version")
     if fields.pop("version") != VERSION:
         raise ValueError("it was written by a later version")
     fields["runs"] = tuple(Run(**run) for run in fields["runs"])
-    fields["open"] = {int(unit): first for unit, first in fields["open"].items()}
-    return Manifest(**fields)
+    fields["open"] = {int(unit): first for unit, first in dict(fields["open"]).items()}
+    known = Manifest(**fields)
+    _check(known)
+    return known
+
+
+def _check(known: Manifest) -> None:
+    """Raise ValueError for what no run has written: readers would take it for all of the lake, and runs go on there."""
+    reached = known.start
+    numbers = [known.start, *known.open.values()]
+    for run in known.runs:
+        numbers += (run.start, run.end, run.rows, run.size, 0 if run.files is None else run.files)
+    if known.last is not None:
+        if not isinstance(known.last, dict) or known.last.keys() != LAST:
+            raise ValueError(f"its last record is {known.last!r}")
+        numbers += known.last.values()
+    for number in numbers:
+        if type(number) is not int or number < 0:
+            raise ValueError(f"{number!r} is no number of bytes, rows or files, and no place in a log")
+    for run in known.runs:
+        if not isinstance(run.folder, str) or not run.folder or "/" in run.folder:
+            raise ValueError(f"a run's folder is {run.folder!r}")
+        if run.start != reached or run.end <= run.start:
+            raise ValueError(f"what {run.folder} has does not follow what was before it")
+        reached = run.end
+    if not isinstance(known.log_id, str):
+        raise ValueError(f"its log is {known.log_id!r}")
 
 
 def load(folder: str, disk: Disk | None = None) -> Manifest | None:

@@ -40,6 +40,7 @@ DAY = "date_from_unix_date(cast(unix_micros(time) div 86400000000 as int))"  # i
 NOWHERE = "__HIVE_DEFAULT_PARTITION__"  # the folder of rows without a queue: one of that name lies there too
 HASH_HALF = 0xFFFFFFFF
 OUTCOMES = ("COMMIT", "BACKOUT")
+UNFINISHED = "_temporary"  # in a folder that Spark is writing
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -244,6 +245,7 @@ def lake_of(log: LogFiles, folder: str) -> Manifest | None:
         refuse_another_past(log, folder, known.last)
     if known is not None:
         manifest.refuse_lost(folder, known)
+        refuse_older(log, folder, known)
     return known
 
 
@@ -276,12 +278,34 @@ def refuse_runs(folder: str) -> None:
         )
 
 
+def refuse_older(log: LogFiles, folder: str, known: Manifest) -> None:
+    """Raise Failure where a run that the manifest does not name may count by a newer one, and is all there is.
+
+    One that was killed is swept, and read anew: so what is swept has to be in the log still.
+    """
+    for path in left_behind(folder, known):
+        if (path / UNFINISHED).exists() or not manifest.measure(str(path))[0]:
+            continue  # never all written
+        start, end = (int(number) for number in path.name.removeprefix("run=").split("-")[:2])
+        if not log.has(start, end):
+            raise Failure(
+                f"{folder} has {path.name}, which {manifest.NAME} does not name, and the log does not have all of "
+                f"that any more: if the manifest is an older one restore the newest; if that run was killed before it "
+                f"counted remove its folder."
+            )
+
+
 def sweep(folder: str, known: Manifest) -> None:
     """Remove what runs of this job have left behind that were killed; whatever has another form stays."""
+    for path in left_behind(folder, known):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def left_behind(folder: str, known: Manifest) -> list[Path]:
+    """The folders of runs that the manifest does not name."""
     there = {one.folder for one in known.runs}
-    for path in Path(folder).iterdir():
-        if FOLDER.fullmatch(path.name) and path.name not in there and path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
+    found = [path for path in Path(folder).iterdir() if FOLDER.fullmatch(path.name) and path.name not in there]
+    return sorted(path for path in found if path.is_dir() and not path.is_symlink())
 
 
 def write(rows: "DataFrame", folder: str) -> None:

@@ -1,6 +1,7 @@
 """The lake: the log's rows, all of them and once, whatever kills a run; what differs from the log never counts."""
 
 import datetime
+import json
 import os
 import random
 import shutil
@@ -354,6 +355,71 @@ def test_a_manifest_that_can_not_be_understood_is_told(text: str, tmp_path: Path
         manifest.load(str(tmp_path))
 
 
+def cut_at(place: tuple[str | int, ...], value: object) -> bytes:
+    """A manifest of two runs with something else in one place."""
+    runs = (Run(folder="run=a", start=8, end=16, rows=2), Run(folder="run=b", start=16, end=24, rows=2))
+    last = {"lsn": 16, "epoch": 1, "time": 5, "end": 24}
+    said = json.loads(Manifest(log_id="ab", start=8, runs=runs, open={7: 8}, last=last).encode())
+    assert manifest.decode(json.dumps(said).encode()).runs == runs
+    within: Any = said
+    for name in place[:-1]:
+        within = within[name]
+    within[place[-1]] = value
+    return json.dumps(said).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (cut_at(("start",), "x"), "'x' is no number of"),
+        (cut_at(("start",), 0), "what run=a has does not follow"),
+        (cut_at(("runs", 0, "end"), 8), "what run=a has does not follow"),
+        (cut_at(("runs", 1, "start"), 15), "what run=b has does not follow"),
+        (cut_at(("runs",), [{"folder": "run=b", "start": 16, "end": 24, "rows": 2}]), "run=b has does not follow"),
+        (cut_at(("runs", 1, "end"), True), "True is no number of"),
+        (cut_at(("runs", 1, "rows"), -1), "-1 is no number of"),
+        (cut_at(("runs", 1, "folder"), "../run=b"), r"a run's folder is '\.\./run=b'"),
+        (cut_at(("runs", 1, "folder"), None), "a run's folder is None"),
+        (cut_at(("open",), 7), "'int' object is not iterable"),
+        (cut_at(("open", "7"), [8]), r"\[8\] is no number of"),
+        (cut_at(("last",), {"lsn": 16}), "its last record is"),
+        (cut_at(("last", "time"), None), "None is no number of"),
+        (cut_at(("log_id",), 7), "its log is 7"),
+        (b"[" * 100_000, "it is nested too deep"),
+    ],
+)
+def test_a_manifest_that_no_run_has_written_is_told(data: bytes, told: str, tmp_path: Path) -> None:
+    """One that lacks a run would be a lake that lacks its rows, and say nothing."""
+    (tmp_path / manifest.NAME).write_bytes(data)
+    with pytest.raises(Mistake, match=rf"manifest\.json can't be read as the manifest of a lake: .*{told}"):
+        manifest.load(str(tmp_path))
+
+
+def test_a_run_that_an_older_manifest_does_not_name_stays_when_the_log_has_it_no_more(tmp_path: Path) -> None:
+    """A manifest from a backup, as a sentence of the job may have asked for: what is not in it was swept."""
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    made(data)
+    more(data, 3000)
+    log = extents.find(str(data), NAME)
+    first, end = log.first(), log.end()
+    assert end // log.extent_bytes > first // log.extent_bytes
+    names = [f"run={start:020d}-{stop:020d}-0123abcd" for start, stop in ((first, end), (first, end + 8))]
+    for name in names:
+        (lake / name).mkdir(parents=True)
+        (lake / name / "part-0.parquet").write_bytes(b"rows")
+    args = parser_of(job("history")).parse_args([str(data), "--qmgr", NAME, "--out", str(lake)])
+    nothing: Any = None  # it is refused before Spark is asked
+    manifest.save(str(lake), Manifest(log_id=log.log_id.hex(), start=first))
+    with pytest.raises(Failure, match=rf"{names[1]}, which manifest\.json does not name, and the log does not have"):
+        history.run(args, nothing)
+    (lake / names[1] / "_temporary").mkdir()
+    history.check(args)  # a run that was killed: the log has it, or it was never all written
+    next(data.rglob("S0000000.LOG")).unlink()
+    with pytest.raises(Failure, match=rf"{names[0]}, which manifest\.json does not name, and the log does not have"):
+        history.run(args, nothing)
+    assert folders(lake) == names
+
+
 def test_runs_without_a_manifest_are_somebody_s_and_stay(tmp_path: Path) -> None:
     """A lake that lost it may have rows that no log has any more; others name folders so too."""
     data, lake = tmp_path / "data", tmp_path / "lake"
@@ -449,7 +515,9 @@ def test_a_run_does_not_count_where_another_job_has_changed_the_lake_meanwhile(
         return Run(folder="run=mine", start=start, end=end, rows=1), same
 
     theirs = Manifest(
-        log_id=log.log_id.hex(), start=log.first(), runs=(Run(folder="run=x", start=8, end=log.end() - 8, rows=1),)
+        log_id=log.log_id.hex(),
+        start=log.first(),
+        runs=(Run(folder="run=x", start=log.first(), end=log.end() - 8, rows=1),),
     )
     monkeypatch.setattr(history._Lake, "_bring_in", brought)
     monkeypatch.setattr(history._Lake, "_open", lambda *_: {})
