@@ -28,6 +28,7 @@ OPTIONS = (
 )
 KINDS = [name for name, kind in Kind.__members__.items() if kind not in (Kind.PUT_MANY, Kind.CALLS)]  # of rows
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+NO_LSN = 1 << 64  # the first number that is none
 
 Place = int | datetime.datetime | str  # an LSN, a moment, OLDEST or LATEST
 
@@ -91,11 +92,19 @@ def _lsn(text: str, option: str) -> Place:
     if word in (OLDEST, LATEST):
         return word
     try:
-        return int(word) if word.isascii() and word.isdigit() else lsn.parse(word)
+        return number(word) if word.isascii() and word.isdigit() else lsn.parse(word)
     except ValueError:
         raise Mistake(
             f"{option} is an LSN as a number or as 0:0:4615:42406, {OLDEST!r} or {LATEST!r}, not {text!r}"
         ) from None
+
+
+def number(digits: str) -> int:
+    """The LSN that these digits are. Raises ValueError for more than an LSN can be."""
+    at = int(digits)
+    if at >= NO_LSN:
+        raise ValueError(digits)
+    return at
 
 
 def _moment(text: str, option: str) -> datetime.datetime:
@@ -109,7 +118,7 @@ def _moment(text: str, option: str) -> datetime.datetime:
 
 
 def _bytes(text: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,18})\s*([kmg]?)b?", text.strip().lower())
+    found = re.fullmatch(r"([0-9]{1,40})\s*([kmg]?)b?", text.strip().lower())
     if found is None or not int(found[1]):
         raise Mistake(f"maxBytesPerTrigger is a number of bytes, such as 67108864 or 64m, not {text!r}")
     return int(found[1]) * UNITS[found[2]]

@@ -135,12 +135,11 @@ LONGEST_NUMBER = 40  # digits, and so much of a text is shown
 
 def place(text: str) -> Place:
     """An LSN or a moment. Raises Failure for anything else."""
-    if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER:
-        return int(text)
+    digits = text.isascii() and text.isdigit()  # too many of them would be a moment of the year that they begin with
     with contextlib.suppress(ValueError):
-        return lsns.parse(text)
+        return log_options.number(text) if digits else lsns.parse(text)
     try:
-        at = datetime.datetime.fromisoformat(text)
+        at = datetime.datetime.fromisoformat("" if digits else text)
     except ValueError:
         raise Failure(
             f"{text[:LONGEST_NUMBER]!r} is no LSN and no moment; write 0:0:4615:42406, or 2026-11-21T14:30:00, in UTC "

@@ -43,11 +43,12 @@ from pipeline.jobs.content import (
     what_is_left,
 )
 from pipeline.jobs.output import Output
+from pipeline.paths import local
 from pipeline.report import TEXT, Report
 from pipeline.schema import SQL, arrow_of
 from qmgr import locations
 from qmgr.cli.command import because
-from qmgr.errors import AlreadyExists
+from qmgr.errors import AlreadyExists, Mistake
 from qmgr.pointintime import recover_to, refuse_target
 from qmgr.survey import TELLING, Survey
 from recovery import backouts, records
@@ -85,9 +86,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--into",
         metavar="DIR",
+        type=into_path,
         help="with --qmgr: build a queue manager below this data path too, as qm recover-to does, and compare; the "
         "original must not be running",
     )
+
+
+def into_path(text: str) -> str:
+    """What `--into` was given. Raises Failure for what is on no disk of this machine."""
+    try:
+        return local(text)
+    except Mistake:
+        raise Failure(f"--into was given {text!r}; name a path that this machine has mounted.") from None
 
 
 def check(args: argparse.Namespace) -> None:

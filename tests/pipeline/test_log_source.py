@@ -399,6 +399,8 @@ def test_filters_of_spark_as_ranges_and_sets(filters: list[Filter], narrow: Filt
         ({}, "needs a path"),
         ({"startLsn": "1"}, "has no option 'startLsn'; it has path, qmgr, columns"),
         ({"startingLsn": "1:2:3"}, "startingLsn is an LSN as a number or as 0:0:4615:42406, 'oldest' or 'latest', not"),
+        ({"startingLsn": str(1 << 64)}, "startingLsn is an LSN as a number or as 0:0:4615:42406"),
+        ({"endingLsn": "9" * 5000}, "endingLsn is an LSN as a number or as 0:0:4615:42406"),
         ({"startingLsn": "1", "startingTime": "2026-01-01"}, "startingLsn or startingTime, not both"),
         ({"endingTime": "noon"}, "endingTime is a moment such as 2026-11-21T14:30:00"),
         ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger is a number of bytes"),
@@ -417,6 +419,11 @@ def test_filters_of_spark_as_ranges_and_sets(filters: list[Filter], narrow: Filt
 def test_wrong_options_are_refused_with_what_is_right(given: dict[str, str], said: str) -> None:
     with pytest.raises(Mistake, match=said.replace("(", r"\(")):
         asked(given if said == "needs a path" else {"path": "/data", **given})
+
+
+@pytest.mark.parametrize("most", [(1 << 63) - 1, 1 << 64])
+def test_a_batch_may_have_as_many_bytes_as_java_can_count_which_is_no_limit(most: int) -> None:
+    assert asked({"path": "/x", "maxBytesPerTrigger": str(most)}).max_bytes == most
 
 
 def test_options_have_any_case_and_the_units_of_spark() -> None:
