@@ -1,11 +1,14 @@
 """What all tests of the pipeline have: one Spark session for those that use it, and nothing learned by others."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline import extents, opened, session
+from tests.commands import Commands
+from tests.daemon.daemons import Daemons
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,3 +42,12 @@ def spark() -> "Iterator[SparkSession]":
     )
     yield made
     made.stop()
+
+
+@pytest.fixture
+def daemons(tmp_path: Path) -> Iterator[Daemons]:
+    commands = Commands()
+    made = Daemons(commands, tmp_path / "data")
+    yield made
+    made.close()
+    commands.close()

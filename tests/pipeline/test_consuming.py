@@ -1,5 +1,6 @@
 """Consuming: the messages of a batch are taken and worked on once, whatever crashes, and wherever."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,19 +13,23 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkAttributeError, PySparkException
+from pyspark.sql import functions
 
 import qmgr
 from pipeline import extents, marks
 from pipeline.consuming import Consuming, Effects, consume
 from pipeline.marks import Manager
 from qmgr.errors import Mistake, MQError, Reason
+from qmgr.life import Stage
+from tests.daemon.daemons import Daemons
 from tests.daemon.serving import LONG, SPAWN, until
 from tests.pipeline import query_to_kill
-from tests.pipeline.queues import serving
+from tests.pipeline.queues import LINEAR, said, serving
 from tests.qmgr.world import NAME, Call, bodies
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 QUERY = "query q"
 STEPS = ["before it takes", "after it took", "after the work", "after the commit"]
@@ -496,3 +501,69 @@ def test_what_can_not_be_is_refused_before_any_batch_comes(wrong: dict[str, Any]
     said: dict[str, Any] = {"work": lambda rows, batch_id, uow: None, "qmgr": NAME, "queue": "ORDERS", **wrong}
     with pytest.raises(Mistake, match=next(iter(wrong))):
         consume(said.pop("work"), **said)
+
+
+def test_a_daemon_that_is_killed_amid_batches_of_a_sink_and_of_a_consumer_has_all_of_them_once(
+    spark: "SparkSession", daemons: Daemons
+) -> None:
+    """One query consumes A, with a message to B for each; another one puts what A had to C. Both kill it."""
+    daemons.make(**LINEAR)
+    process, armed, started = daemons.data / "process", daemons.data / "armed", 0
+    texts = [b"%d" % number for number in range(40)]
+    armed.mkdir()
+    for name in ("sink 13", "work 25", "sink 31"):
+        (armed / name).touch()
+
+    def start() -> None:
+        process.write_text(str(daemons.start()))
+
+    def kill(name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            (armed / name).unlink()
+            os.kill(int(process.read_text()), signal.SIGKILL)
+
+    def passed(body: bytes) -> bytes:
+        kill(f"sink {bytes(body).decode().strip()}")
+        return bytes(body).strip()
+
+    def worked(batch: "DataFrame", _: int, uow: Effects) -> None:
+        for row in batch.collect():
+            text = bytes(row.body).strip()
+            uow.put("B", text)
+            kill(f"work {text.decode()}")
+
+    def queries() -> "Iterator[StreamingQuery]":
+        stream = spark.readStream.format("qmgr.queue").options(**said(daemons.data, maxBytesPerTrigger="32k")).load()
+        put_on = stream.select(functions.udf(passed, "binary", useArrow=False)("body").alias("body"))
+        taken = consume(worked, qmgr=NAME, queue="A", data_path=daemons.data)
+        for writing, name in (
+            (put_on.writeStream.format("qmgr.queue").options(**said(daemons.data, "C")), "sink"),
+            (stream.writeStream.foreachBatch(taken), "work"),
+        ):
+            checkpoint = str(daemons.data / f"checkpoint of {name}")
+            yield writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+
+    start()
+    with daemons.connect() as qm:
+        for queue in "ABC":
+            qm.define_queue(queue)
+        for first in range(0, len(texts), 10):  # so long that what the queries log is few batches more
+            qm.put_many("A", [text.ljust(3000) for text in texts[first : first + 10]])
+    failed = True
+    while failed:
+        failed = False
+        for query in [*queries()]:
+            try:
+                query.awaitTermination()
+            except PySparkException:
+                failed = True
+        if daemons.there(Stage.RUNNING):
+            assert started < 20, "something else goes wrong"
+        else:
+            daemons.ended()
+            start()
+        started += 1
+    assert [*armed.iterdir()] == []
+    with daemons.connect() as qm:
+        until(lambda: not qm.transactions())
+        assert [bodies(qm, queue) for queue in "ABC"] == [[], texts, texts]

@@ -36,7 +36,6 @@ from pipeline.reach import reach
 from pipeline.sharing import shared
 from qmgr.errors import Mistake, MQError, NotAuthorized, Reason
 from qmgr.users import Users
-from tests.commands import Commands
 from tests.daemon import serving as network
 from tests.daemon.daemons import Daemons
 from tests.daemon.test_client import far
@@ -54,15 +53,6 @@ KEY = Key("query q", "0")
 def qm(tmp_path: Path) -> Iterator[qmgr.QueueManager]:
     with serving(tmp_path, "A", "B") as manager:
         yield manager
-
-
-@pytest.fixture
-def daemons(tmp_path: Path) -> Iterator[Daemons]:
-    commands = Commands()
-    made = Daemons(commands, tmp_path / "data")
-    yield made
-    made.close()
-    commands.close()
 
 
 def part(path: Path, key: Key = KEY, batch: int = 0, queue: str = "A", **more: Any) -> Part:
