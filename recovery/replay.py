@@ -150,8 +150,8 @@ class Puts:
         before = self.units.pop(record.uow, [])
         self._join(record.uow, record.body, LENGTH16.size + LENGTH16.unpack_from(record.body)[0])
         if len(before) > len(self.units.get(record.uow, ())):
-            self.units[record.uow] = before
-        if not self.whole:
+            self.units[record.uow] = before  # from where on that was seen is as it was
+        elif not self.whole:
             self._first[record.uow] = 0
 
     def _forget(self, uow: int) -> None:

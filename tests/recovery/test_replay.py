@@ -138,6 +138,27 @@ def test_a_unit_whose_first_records_are_gone_is_said_to_be_half() -> None:
     assert (half.lsn, half.whole) == (at, False)
 
 
+def test_a_unit_that_is_rolled_forward_is_known_from_its_first_record_on() -> None:
+    log = Written()
+    log.add(records.Calls(1, put(b"gone", 0)))
+    start = log.add(records.Calls(1, put(b"seen", 1)))
+    log.add(records.RollForward(1, Xid(1, b"g", b""), put(b"gone", 0) + put(b"seen", 1)))
+    log.add(records.Commit(1, {WANTED: 1}))
+    read = [record for record in log.records if record.lsn >= start]
+    assert told(Puts(WANTED, start, whole=False), read)[0][2:] == ([b"gone", b"seen"], True)
+
+
+def test_half_a_unit_is_no_more_than_that_when_it_is_rolled_forward_without_the_queue() -> None:
+    """The queue was damaged, so the record that is to have all of the unit has nothing of it."""
+    log = Written()
+    log.add(records.Calls(1, put(b"gone", 0)))
+    start = log.add(records.Calls(1, put(b"seen", 1) + put(b"other", 2, OTHER)))
+    log.add(records.RollForward(1, Xid(1, b"g", b""), put(b"other", 2, OTHER)))
+    log.add(records.Commit(1, {OTHER: 2}))
+    read = [record for record in log.records if record.lsn >= start]
+    assert [batch.whole for batch in told(Puts(WANTED, start, whole=False), read)] == [False]
+
+
 def test_half_a_unit_is_told_although_nothing_of_it_was_seen() -> None:
     log = Written()
     log.add(records.Calls(1, put(b"gone", 0)))
@@ -151,6 +172,24 @@ def test_a_unit_that_is_seen_from_its_first_put_is_whole() -> None:
     log.add(records.Calls(1, put(b"b", 1)))
     log.add(records.Commit(1, {WANTED: 1, OTHER: 2}))
     assert told(Puts(WANTED, FIRST, whole=False), log.records)[0][2:] == ([b"b"], True)
+
+
+def test_a_unit_whose_first_records_are_gets_is_whole_from_its_first_put_on() -> None:
+    log = Written()
+    log.add(records.Calls(1, run_of_gets(WANTED, [1])))
+    log.add(records.Calls(1, put(b"a", 0)))
+    log.add(records.Commit(1, {WANTED: 1}))
+    assert told(Puts(WANTED, FIRST, whole=False), log.records)[0][2:] == ([b"a"], True)
+
+
+def test_nothing_is_kept_of_units_that_have_ended() -> None:
+    log = Written()
+    for unit, queue in enumerate((WANTED, OTHER, WANTED, OTHER)):
+        log.add(records.Calls(unit, put(b"a", 0, queue)))
+        log.add(records.Commit(unit, {queue: 1}) if unit < 2 else records.Backout(unit, {}))
+    puts = Puts(WANTED, FIRST, whole=False)
+    assert [batch.messages for batch in told(puts, log.records)] == [[b"a"]]
+    assert not puts.units and not puts._first
 
 
 def test_a_checkpoint_that_reaches_back_no_further_makes_all_that_follows_whole() -> None:
