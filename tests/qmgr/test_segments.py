@@ -442,7 +442,7 @@ def test_row_42_cut_missing_or_foreign_files_are_damage() -> None:
     append(disk, segment, plain(b"one", b"two" * 2000))
     (block,) = blocks(segment)
     whole = disk.peek(PATH)
-    for content in (b"", whole[:-8], whole[:PAGE], bytes(len(whole))):
+    for content in (b"", whole[:-1], whole[:-8], whole[:PAGE], bytes(len(whole))):
         disk.poke(PATH, content)
         with pytest.raises(QueueDamaged, match=r"segment /q/00000005\.seg"):
             reader(disk).check(segment)

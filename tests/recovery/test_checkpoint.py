@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 import qmgr
 from logger.crc import crc32
+from logger.errors import LogClosed
 from logger.space import Space
 from recovery import checkpoint
 from recovery.checkpoint import NAME, PREVIOUS, Checkpoint
 from recovery.errors import CheckpointDamaged
-from tests.qmgr.world import DATA, World, bodies
+from tests.qmgr.world import DATA, Call, World, bodies
 from tests.qmgr.world import NAME as QM
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss
@@ -408,6 +409,25 @@ def test_after_a_checkpoint_that_failed_as_much_has_come_as_before_it(world: Wor
     world.disk.heal()
     world.qm.checkpoint()
     assert checkpointer.records <= 1 and not checkpointer.came
+
+
+def test_no_checkpoint_comes_behind_that_of_an_end_in_order(world: World) -> None:
+    """One that waits for it would say that the queue manager has not ended in order, and what that keeps would go."""
+    world.qm.alter_queue("A", non_persistent_class="HIGH")
+    world.qm.put("A", b"kept", persistent=False)
+    checkpointer, rename, late = world.qm._housekeeper._checkpointer, world.disk.rename, list[Call]()
+
+    def renamed(source: str, target: str) -> None:
+        rename(source, target)
+        if target.endswith(NAME):
+            late.append(Call(checkpointer.take))
+
+    world.disk.rename = renamed  # type: ignore[method-assign]
+    world.qm.end("immediate")
+    world.disk.rename = rename  # type: ignore[method-assign]
+    with pytest.raises(LogClosed, match="the queue manager ends"):
+        late[0].outcome()
+    assert bodies(world.start(), "A") == [b"kept"]
 
 
 def test_row_50_what_is_set_aside_takes_the_place_of_nothing_that_was(world: World) -> None:
