@@ -509,6 +509,27 @@ def test_row_43_what_the_checkpoint_before_the_last_needs_is_not_removed() -> No
             assert bodies(qm, "Q") == [b"kept"]
 
 
+@pytest.mark.interpreted
+def test_row_24_an_image_frees_nothing_before_its_end_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may keep house in the moment in which the end of an image is in memory, and a crash takes it."""
+    made, needed = world("Manual"), set[int]()
+    made.qm.record_image()
+    fill(made, 2, image=False)
+    engine, force = made.qm._engine, made.qm._engine.force
+
+    def forced(*args: Any, **options: Any) -> None:
+        said = made.qm._retention.needed_from()["media recovery"]
+        needed.add(said)
+        disk = made.disk.snapshot(LOSE_ALL)
+        with qmgr.start(NAME, data_path=DATA, disk=disk, clock=made.clock, background=False) as qm:
+            assert qm._retention.needed_from()["media recovery"] >= said
+        force(*args, **options)
+
+    monkeypatch.setattr(engine, "force", forced)
+    made.qm.record_image()
+    assert len(needed) > 1
+
+
 def test_an_image_that_nobody_keeps_any_more_is_not_believed_after_a_restart() -> None:
     """IMGRCOVQ of the queue manager was NO for a while: what lay behind the image may be gone."""
     made = world("Manual")
