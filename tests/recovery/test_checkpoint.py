@@ -437,8 +437,19 @@ def test_row_50_what_is_set_aside_takes_the_place_of_nothing_that_was(world: Wor
     for number in range(3):
         world.disk.poke(path, b"damaged %d" % number)
         names.append(world.qm._store.set_aside(path))
-    assert [world.disk.peek(name) for name in names] == [b"damaged 0", b"damaged 1", b"damaged 2"]
-    assert not world.disk.exists(path)
+    for disk in (world.disk, world.disk.snapshot(LOSE_ALL)):
+        assert [disk.peek(name) for name in names] == [b"damaged 0", b"damaged 1", b"damaged 2"]
+        assert not disk.exists(path)
+
+
+def test_numbers_of_segments_are_given_back_unless_others_were_taken_since(world: World) -> None:
+    store = world.qm._store
+    first, second = list(store.take_numbers(3)), list(store.take_numbers(2))
+    store.give_back(first)
+    store.give_back([])
+    assert store.next_segment == second[-1] + 1
+    store.give_back(second[1:])
+    assert list(store.take_numbers(1)) == second[1:]
 
 
 @pytest.fixture
