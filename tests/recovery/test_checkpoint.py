@@ -430,6 +430,21 @@ def test_no_checkpoint_comes_behind_that_of_an_end_in_order(world: World) -> Non
     assert bodies(world.start(), "A") == [b"kept"]
 
 
+def test_the_segments_of_a_deleted_queue_go_though_a_checkpoint_failed_meanwhile(world: World) -> None:
+    world.qm.put("A", b"x")
+    world.qm.checkpoint()
+    [segment] = [path for path in world.disk.files(f"{DATA}/qmgrs/{QM}/queues") if path.endswith(".seg")]
+    world.qm.delete_queue("A", purge=True)
+    world.disk.fail("create", errno.ENOSPC, once=False)
+    with pytest.raises(qmgr.StorageFull):
+        world.qm.checkpoint()
+    world.disk.heal()
+    world.qm.checkpoint()
+    assert world.disk.exists(segment)
+    world.qm.checkpoint()
+    assert not world.disk.exists(segment)
+
+
 def test_row_50_what_is_set_aside_takes_the_place_of_nothing_that_was(world: World) -> None:
     path, names = f"{DATA}/qmgrs/{QM}/queues/A/00000001.seg", []
     world.qm.put("A", b"x")
