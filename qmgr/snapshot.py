@@ -507,7 +507,6 @@ class StateSnapshot:
                     for entry in entries:
                         if entry.status == GONE:
                             segment.mark_gone(number, append.sizes[number - append.cell])
-                            queue.changed = True
                         else:
                             entry.segment, entry.cell = segment.number, number
                         number += 1
