@@ -530,6 +530,36 @@ def test_row_24_an_image_frees_nothing_before_its_end_is_durable(monkeypatch: py
     assert len(needed) > 1
 
 
+@pytest.mark.parametrize("by_policy", [False, True])
+def test_who_begins_to_read_while_extents_are_removed_keeps_what_has_not_gone_yet(by_policy: bool) -> None:
+    made = World(log_type="linear", log_management="Manual", log_primary_files=3)
+    if by_policy:
+        ini = f"{DATA}/qmgrs/{NAME}/qm.ini"
+        made.disk.poke(ini, made.disk.peek(ini) + b"LogArchive:\n   RemoveAfter=1h\n")
+        made.restart()
+    made.qm.define_queue("Q")
+    fill(made, 6)
+    kept = made.qm._retention
+    there = sequences(made)
+    unlink, begun = made.disk.unlink, list[Any]()
+
+    def unlinked(path: str) -> None:
+        if path.endswith(name_of(there[1])) and not begun:
+            assert kept._deciding.locked(), "somebody could begin to read what is just going"
+            begun.append(retention.Reading(there[2] * EXTENT))
+            kept._readers.add(begun[0])
+        unlink(path)
+
+    made.disk.unlink = unlinked  # type: ignore[method-assign]
+    made.clock.jump_wall(7200)
+    if by_policy:
+        kept.keep_policy()
+    else:
+        made.qm.remove_log(older_than=0)
+    assert begun
+    assert sequences(made)[0] == there[2]
+
+
 def test_an_image_that_nobody_keeps_any_more_is_not_believed_after_a_restart() -> None:
     """IMGRCOVQ of the queue manager was NO for a while: what lay behind the image may be gone."""
     made = world("Manual")
