@@ -315,6 +315,17 @@ def test_pinned_extents_stay_until_they_are_read_and_no_longer() -> None:
     assert "a reader" not in qm._retention.needed_from()
 
 
+def test_what_was_read_is_pinned_no_more() -> None:
+    world = linear()
+    qm = world.qm
+    for number in range(5):
+        qm.put("A", b"%d" % number)
+        fill(qm, 1)
+    replay = qm.replay("A", "oldest")
+    pinned = [qm._retention.needed_from()["a reader"] for _ in replay]
+    assert pinned == sorted(pinned) and pinned[-1] >= pinned[0] + 4
+
+
 IDLE = retention.LONGEST_IDLE / 1e9
 
 

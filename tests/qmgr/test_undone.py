@@ -320,6 +320,29 @@ def test_an_archive_that_was_moved_counts_also_after_a_start_that_could_not_look
     assert world.qm.recreate("A").depth == 400
 
 
+def test_the_policy_archives_nothing_while_the_archive_can_not_be_looked_at() -> None:
+    world = World(log_type="linear", log_secondary_files=2)
+    world.disk = put_back(world)
+    ini = f"{DATA}/qmgrs/{NAME}/qm.ini"
+    world.disk.poke(ini, world.disk.peek(ini) + b"\nLogArchive:\n   ArchiveAfter=1h\n")
+    last = max(world.disk.files(ARCHIVE))
+    world.disk.fail(("read", "open"), errno.EIO, once=False, where=lambda path: path.startswith(last))
+    world.start()
+    put(world, "A", "new", 200)
+    settled(world)
+    world.clock.jump_wall(7200)
+    there = world.disk.files(f"{LOG}/active")
+    world.qm._retention.keep_policy()
+    assert world.disk.files(f"{LOG}/active") == there
+    world.disk.heal()
+    world.qm._retention._next_look_ns = 0
+    world.qm._retention.keep_policy()
+    assert len(world.disk.files(f"{LOG}/active")) < len(there)
+    assert not world.qm._retention._unseen
+    told = bodies(each.message for each in world.qm.replay("B", "oldest"))
+    assert told == [f"common {n}" for n in range(150)]
+
+
 def test_nothing_is_reported_as_archived_while_the_archive_can_not_be_looked_at() -> None:
     """What is let go of then could not be told from another past by the start that can look again."""
     world = World(log_type="linear", log_primary_files=4, log_management="Archive")
