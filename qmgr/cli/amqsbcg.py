@@ -93,7 +93,3 @@ COMMAND = Command(
     options=samples.options,
     run=run,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

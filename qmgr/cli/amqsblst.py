@@ -113,7 +113,3 @@ log; the call ends with 2003. That needs persistent messages: DEFPSIST(YES). -u 
     options=options,
     run=run,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

@@ -31,7 +31,3 @@ COMMAND = Command(
     options=samples.options,
     run=run,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

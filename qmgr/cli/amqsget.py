@@ -66,7 +66,3 @@ the queue, with a higher backout count.""",
     options=options,
     run=run,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

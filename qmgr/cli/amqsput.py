@@ -37,7 +37,3 @@ COMMAND = Command(
     options=samples.options,
     run=run,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

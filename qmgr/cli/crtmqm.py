@@ -202,7 +202,3 @@ COMMAND = Command(
     bad_arguments=BAD_PARAMETER,
     quiet=True,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

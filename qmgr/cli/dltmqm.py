@@ -47,7 +47,3 @@ COMMAND = Command(
     run=run,
     quiet=True,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

@@ -151,7 +151,3 @@ COMMAND = Command(
     options=options,
     run=run,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

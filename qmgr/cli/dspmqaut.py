@@ -32,7 +32,3 @@ COMMAND = Command(
     options=options,
     run=run,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

@@ -211,7 +211,3 @@ closed, and the queue manager ends. -t and -tp wait too, but not for ever: see b
     run=run,
     quiet=True,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

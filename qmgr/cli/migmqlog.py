@@ -67,7 +67,3 @@ qm.ini is changed too: LogType, LogManagement, LogPath; all else in it stays as 
     options=options,
     run=run,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

@@ -74,7 +74,3 @@ COMMAND = Command(
     run=run,
     quiet=True,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

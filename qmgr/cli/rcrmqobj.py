@@ -86,7 +86,3 @@ COMMAND = Command(
     run=run,
     quiet=True,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

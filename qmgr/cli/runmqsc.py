@@ -163,7 +163,3 @@ COMMAND = Command(
     run=run,
     bad_arguments=NOT_RUN,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

@@ -84,7 +84,3 @@ COMMAND = Command(
     mixed=True,
     run=run,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

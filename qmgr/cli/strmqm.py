@@ -78,7 +78,3 @@ SIGTERM and SIGINT let units of work in flight end; a second one backs them out;
     bad_arguments=BAD_PARAMETER,
     quiet=True,
 )
-
-
-def main() -> int:
-    return COMMAND.main()

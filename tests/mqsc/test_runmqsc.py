@@ -368,7 +368,7 @@ def test_amqsblst_provokes_the_release_of_log_space(run: Run, data: Path) -> Non
 
 
 def test_it_runs_as_a_program_under_its_own_name(data: Path) -> None:
-    code = "import sys; from qmgr.cli.runmqsc import main; sys.exit(main())"
+    code = "import sys; from qmgr.cli.runmqsc import COMMAND; sys.exit(COMMAND.main())"
     done = subprocess.run(
         [sys.executable, "-c", code, "--offline", "QM1"],
         input=b"def ql(A)\ndis ql(A) curdepth\n",
@@ -415,7 +415,7 @@ def test_a_daemon_is_administered_by_the_same_commands(run: Run, data: Path) -> 
 
 
 def test_on_a_terminal_each_line_is_asked_for(data: Path) -> None:
-    code = "import sys; from qmgr.cli.runmqsc import main; sys.exit(main())"
+    code = "import sys; from qmgr.cli.runmqsc import COMMAND; sys.exit(COMMAND.main())"
     terminal, side = pty.openpty()
     try:
         process = subprocess.Popen(
