@@ -234,8 +234,7 @@ class Connection:
             if not isinstance(unit, RemoteUnit) or unit._connection is not self:
                 raise not_its_own(unit, self.name)
             return unit.dead_letter(message, reason)
-        put: Message = self._call("dead_letter", message, reason)
-        return put
+        return self._call("dead_letter", message, reason)
 
     def browse(
         self,
@@ -286,13 +285,11 @@ class Connection:
         """What became of a unit of work, for who has lost the answer to its commit; see `QueueManager.outcome`."""
         if not since and type(unit_id) is int:  # what is none is refused by the daemon
             since = self._unknown.get(unit_id, 0)
-        state: UowState | None = self._call("outcome", unit_id, since=since)
-        return state
+        return self._call("outcome", unit_id, since=since)
 
     def in_doubt(self) -> list[Xid]:
         """The prepared units of work that nobody has resolved yet."""
-        found: list[Xid] = self._call("in_doubt")
-        return found
+        return self._call("in_doubt")
 
     def resolve(self, xid: Xid, commit: bool) -> None:
         """End a unit of work that is in doubt. Raises Mistake when none of that name is."""
@@ -302,13 +299,11 @@ class Connection:
 
     def transactions(self) -> list[TransactionInfo]:
         """Every unit of work that has not ended, oldest first."""
-        found: list[TransactionInfo] = self._call("transactions")
-        return found
+        return self._call("transactions")
 
     def connections(self) -> list[ConnectionInfo]:
         """The clients of the queue manager, each with its units of work."""
-        found: list[ConnectionInfo] = self._call("connections")
-        return found
+        return self._call("connections")
 
     def stop_connection(self, number: int, *, quiesce: bool = False) -> None:
         """End a client's connection, as STOP CONN does; see `QueueManager.stop_connection`."""
@@ -318,13 +313,11 @@ class Connection:
 
     def define_queue(self, name: str, **attributes: Any) -> QueueInfo:
         """Define a local queue; the keywords are the MQSC attributes in words. Raises AlreadyExists (2100)."""
-        info: QueueInfo = self._call("define_queue", name, **attributes)
-        return info
+        return self._call("define_queue", name, **attributes)
 
     def alter_queue(self, name: str, **attributes: Any) -> QueueInfo:
         """Change attributes of a queue."""
-        info: QueueInfo = self._call("alter_queue", name, **attributes)
-        return info
+        return self._call("alter_queue", name, **attributes)
 
     def delete_queue(self, name: str, purge: bool = False) -> None:
         """Delete a queue; with its messages if `purge`. Raises ObjectInUse (2055; 2042 with uncommitted messages)."""
@@ -332,28 +325,23 @@ class Connection:
 
     def clear_queue(self, name: str) -> int:
         """Remove all messages of a queue, also where gets are disabled; return how many. A crash may leave some."""
-        removed: int = self._call("clear_queue", name)
-        return removed
+        return self._call("clear_queue", name)
 
     def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
-        found: list[QueueInfo] = self._call("queues")
-        return found
+        return self._call("queues")
 
     def queue(self, name: str) -> QueueInfo:
         """The definition of a queue, and its depth. Raises UnknownQueue (2085)."""
-        info: QueueInfo = self._call("queue", name)
-        return info
+        return self._call("queue", name)
 
     def define_alias(self, name: str, target: str, **attributes: Any) -> AliasDefinition:
         """Define another name for a queue; see `QueueManager.define_alias`."""
-        alias: AliasDefinition = self._call("define_alias", name, target, **attributes)
-        return alias
+        return self._call("define_alias", name, target, **attributes)
 
     def alter_alias(self, name: str, **attributes: Any) -> AliasDefinition:
         """Change attributes of an alias."""
-        alias: AliasDefinition = self._call("alter_alias", name, **attributes)
-        return alias
+        return self._call("alter_alias", name, **attributes)
 
     def delete_alias(self, name: str) -> None:
         """Delete an alias; the queue stays."""
@@ -361,15 +349,13 @@ class Connection:
 
     def aliases(self) -> list[AliasDefinition]:
         """All aliases, by name."""
-        found: list[AliasDefinition] = self._call("aliases")
-        return found
+        return self._call("aliases")
 
     # ---- operations
 
     def mqsc(self, text: str) -> MqscResult:
         """Run MQSC commands; what goes wrong with one of them is in the result."""
-        result: MqscResult = self._call("mqsc", text)
-        return result
+        return self._call("mqsc", text)
 
     def checkpoint(self) -> None:
         """Take a checkpoint now. Raises StorageFull (2192) when the disk has no room for it."""
@@ -377,8 +363,7 @@ class Connection:
 
     def record_image(self, queue: str | Iterable[str] | None = None) -> list[str]:
         """Record media images of a queue, of some, or of all and the definitions (rcdmqimg); the names recorded."""
-        recorded: list[str] = self._call("record_image", several(queue))
-        return recorded
+        return self._call("record_image", several(queue))
 
     def record_definitions(self) -> None:
         """Record the media image of all definitions: those of the queues and of the queue manager."""
@@ -386,32 +371,27 @@ class Connection:
 
     def oldest_extents(self) -> tuple[str, str]:
         """The names of the oldest log extents that a restart and media recovery need; the error log says them too."""
-        found: tuple[str, str] = self._call("oldest_extents")
-        return found
+        return self._call("oldest_extents")
 
     def recreate(self, queue: str, *, progress: Progress = no_progress) -> QueueInfo:
         """Build a damaged queue again from its media image and the log (rcrmqobj); see `QueueManager.recreate`."""
-        info: QueueInfo = self._watched("recreate", progress, queue)
-        return info
+        return self._watched("recreate", progress, queue)
 
     def archive_log(
         self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
     ) -> Outcome:
         """Move the log extents that no restart needs to the archive; see `QueueManager.archive_log`."""
-        done: Outcome = self._watched("archive_log", progress, older_than=older_than, dry_run=dry_run)
-        return done
+        return self._watched("archive_log", progress, older_than=older_than, dry_run=dry_run)
 
     def compress_log(
         self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
     ) -> Outcome:
         """Compress the log extents that no restart needs; see `QueueManager.compress_log`."""
-        done: Outcome = self._watched("compress_log", progress, older_than=older_than, dry_run=dry_run)
-        return done
+        return self._watched("compress_log", progress, older_than=older_than, dry_run=dry_run)
 
     def remove_log(self, *, older_than: str | int, dry_run: bool = False, progress: Progress = no_progress) -> Outcome:
         """Delete the oldest log extents, up to the first that is still needed; see `QueueManager.remove_log`."""
-        done: Outcome = self._watched("remove_log", progress, older_than=older_than, dry_run=dry_run)
-        return done
+        return self._watched("remove_log", progress, older_than=older_than, dry_run=dry_run)
 
     def _watched(self, method: str, progress: Progress, *args: Any, **options: Any) -> Any:
         """A call that says how far it has come."""
@@ -422,13 +402,11 @@ class Connection:
 
     def advance_log(self) -> str:
         """Go on in a new log extent, whose name is returned; see `QueueManager.advance_log`."""
-        name: str = self._call("advance_log")
-        return name
+        return self._call("advance_log")
 
     def reduce_log(self, how: str | int = "AUTO") -> int:
         """Remove log extents that nothing needs; how many went; see `QueueManager.reduce_log`."""
-        gone: int = self._call("reduce_log", how)
-        return gone
+        return self._call("reduce_log", how)
 
     def note_archived(self, extent: str, *, all_before: bool = False) -> None:
         """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
@@ -436,31 +414,26 @@ class Connection:
 
     def alter(self, **attributes: Any) -> QmgrDefinition:
         """Change attributes of the queue manager: those of ALTER QMGR, in words."""
-        changed: QmgrDefinition = self._call("alter", **attributes)
-        return changed
+        return self._call("alter", **attributes)
 
     def authorize(
         self, user: str, profile: str = "", *, add: Iterable[str] = (), remove: Iterable[str] = ()
     ) -> QmgrDefinition:
         """Give a user rights on the queues that a profile fits, and take others away; "": on the queue manager."""
-        changed: QmgrDefinition = self._call("authorize", user, profile, add=several(add), remove=several(remove))
-        return changed
+        return self._call("authorize", user, profile, add=several(add), remove=several(remove))
 
     def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
         """Forget what was said of this user and profile. Raises Mistake where nothing was."""
-        changed: QmgrDefinition = self._call("unauthorize", user, profile)
-        return changed
+        return self._call("unauthorize", user, profile)
 
     @property
     def attributes(self) -> QmgrDefinition:
         """The attributes of the queue manager."""
-        found: QmgrDefinition = self._call("attributes")
-        return found
+        return self._call("attributes")
 
     def status(self) -> Status:
         """How the queue manager and its log stand."""
-        found: Status = self._call("status")
-        return found
+        return self._call("status")
 
     def end(self, mode: str = "quiesce") -> None:
         """End the queue manager, as endmqm does; not only this connection, which `close` is for.

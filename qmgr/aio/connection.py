@@ -117,13 +117,11 @@ class Connection:
 
         `since`: an LSN before which nothing of it was logged, if that is known; else all of the log is read.
         """
-        found: UowState | None = await self._way.call("outcome", unit_id, since=since)
-        return found
+        return await self._way.call("outcome", unit_id, since=since)
 
     async def in_doubt(self) -> list[Xid]:
         """The prepared units of work that nobody has resolved yet."""
-        found: list[Xid] = await self._way.call("in_doubt")
-        return found
+        return await self._way.call("in_doubt")
 
     async def resolve(self, xid: Xid, commit: bool) -> None:
         """End a unit of work that is in doubt. Raises Mistake when none of that name is."""
@@ -131,13 +129,11 @@ class Connection:
 
     async def transactions(self) -> list[TransactionInfo]:
         """Every unit of work that has not ended, oldest first."""
-        found: list[TransactionInfo] = await self._way.call("transactions")
-        return found
+        return await self._way.call("transactions")
 
     async def connections(self) -> list[ConnectionInfo]:
         """The clients that are there."""
-        found: list[ConnectionInfo] = await self._way.call("connections")
-        return found
+        return await self._way.call("connections")
 
     async def stop_connection(self, number: int, *, quiesce: bool = False) -> None:
         """End a client's connection, as STOP CONN does; see `QueueManager.stop_connection`."""
@@ -147,11 +143,11 @@ class Connection:
 
     async def define_queue(self, name: str, **attributes: Any) -> QueueInfo:
         """Define a local queue; the keywords are the MQSC attributes in words. Raises AlreadyExists (2100)."""
-        return await self._info("define_queue", name, **attributes)
+        return await self._way.call("define_queue", name, **attributes)
 
     async def alter_queue(self, name: str, **attributes: Any) -> QueueInfo:
         """Change attributes of a queue."""
-        return await self._info("alter_queue", name, **attributes)
+        return await self._way.call("alter_queue", name, **attributes)
 
     async def delete_queue(self, name: str, purge: bool = False) -> None:
         """Delete a queue; with its messages if `purge`. Raises ObjectInUse (2055; 2042 with uncommitted messages)."""
@@ -159,18 +155,15 @@ class Connection:
 
     async def clear_queue(self, name: str) -> int:
         """Take away all messages of a queue; how many there were."""
-        count: int = await self._way.call("clear_queue", name)
-        return count
+        return await self._way.call("clear_queue", name)
 
     async def define_alias(self, name: str, target: str, **attributes: Any) -> AliasDefinition:
         """Define another name for a queue; see `qmgr.QueueManager.define_alias`."""
-        defined: AliasDefinition = await self._way.call("define_alias", name, target, **attributes)
-        return defined
+        return await self._way.call("define_alias", name, target, **attributes)
 
     async def alter_alias(self, name: str, **attributes: Any) -> AliasDefinition:
         """Change attributes of an alias, `target` among them."""
-        changed: AliasDefinition = await self._way.call("alter_alias", name, **attributes)
-        return changed
+        return await self._way.call("alter_alias", name, **attributes)
 
     async def delete_alias(self, name: str) -> None:
         """Delete an alias; the queue that it stands for stays."""
@@ -178,56 +171,43 @@ class Connection:
 
     async def aliases(self) -> list[AliasDefinition]:
         """All aliases, by name."""
-        found: list[AliasDefinition] = await self._way.call("aliases")
-        return found
+        return await self._way.call("aliases")
 
     async def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
-        found: list[QueueInfo] = await self._way.call("queues")
-        return found
+        return await self._way.call("queues")
 
     async def queue(self, name: str) -> QueueInfo:
         """The definition of a queue, and its depth. Raises UnknownQueue (2085)."""
-        return await self._info("queue", name)
+        return await self._way.call("queue", name)
 
     async def alter(self, **attributes: Any) -> QmgrDefinition:
         """Change attributes of the queue manager: those of ALTER QMGR, in words."""
-        changed: QmgrDefinition = await self._way.call("alter", **attributes)
-        return changed
+        return await self._way.call("alter", **attributes)
 
     async def attributes(self) -> QmgrDefinition:
         """The attributes of the queue manager."""
-        found: QmgrDefinition = await self._way.call("attributes")
-        return found
+        return await self._way.call("attributes")
 
     async def authorize(
         self, user: str, profile: str = "", *, add: Iterable[str] = (), remove: Iterable[str] = ()
     ) -> QmgrDefinition:
         """Give a user rights on the queues that a profile fits, and take others away; "": on the queue manager."""
-        rights = {"add": several(add), "remove": several(remove)}
-        changed: QmgrDefinition = await self._way.call("authorize", user, profile, **rights)
-        return changed
+        return await self._way.call("authorize", user, profile, add=several(add), remove=several(remove))
 
     async def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
         """Forget what was said of this user and profile. Raises Mistake where nothing was."""
-        changed: QmgrDefinition = await self._way.call("unauthorize", user, profile)
-        return changed
-
-    async def _info(self, method: str, *args: Any, **options: Any) -> QueueInfo:
-        info: QueueInfo = await self._way.call(method, *args, **options)
-        return info
+        return await self._way.call("unauthorize", user, profile)
 
     # ---- operations
 
     async def status(self) -> Status:
         """How the queue manager and its log stand."""
-        status: Status = await self._way.call("status")
-        return status
+        return await self._way.call("status")
 
     async def mqsc(self, text: str) -> MqscResult:
         """Run MQSC commands; see `qmgr.QueueManager.mqsc`."""
-        result: MqscResult = await self._way.call("mqsc", text)
-        return result
+        return await self._way.call("mqsc", text)
 
     async def checkpoint(self) -> None:
         """Take a checkpoint now. Raises StorageFull (2192) when the disk has no room for it."""
@@ -235,8 +215,7 @@ class Connection:
 
     async def record_image(self, queue: str | Iterable[str] | None = None) -> list[str]:
         """Record media images of a queue, of some, or of all and the definitions (rcdmqimg); the names recorded."""
-        recorded: list[str] = await self._way.call("record_image", several(queue))
-        return recorded
+        return await self._way.call("record_image", several(queue))
 
     async def record_definitions(self) -> None:
         """Record the media image of all definitions."""
@@ -244,42 +223,35 @@ class Connection:
 
     async def recreate(self, queue: str) -> QueueInfo:
         """Build a damaged queue again from its media image and the log (rcrmqobj)."""
-        return await self._info("recreate", queue)
+        return await self._way.call("recreate", queue)
 
     async def oldest_extents(self) -> tuple[str, str]:
         """The names of the oldest log extents that a restart and media recovery need."""
-        restart, media = await self._way.call("oldest_extents")
-        return restart, media
+        return await self._way.call("oldest_extents")
 
     async def archive_log(self, *, older_than: str | int = 0, dry_run: bool = False) -> Outcome:
         """Move the log extents that no restart needs to the archive; what was done, or would be."""
-        return await self._keep_extents("archive_log", older_than, dry_run)
+        return await self._way.call("archive_log", older_than=older_than, dry_run=dry_run)
 
     async def compress_log(self, *, older_than: str | int = 0, dry_run: bool = False) -> Outcome:
         """Compress the log extents that no restart needs, wherever they lie."""
-        return await self._keep_extents("compress_log", older_than, dry_run)
+        return await self._way.call("compress_log", older_than=older_than, dry_run=dry_run)
 
     async def remove_log(self, *, older_than: str | int, dry_run: bool = False) -> Outcome:
         """Delete the oldest log extents, up to the first that is still needed; `.held` says what needs that one."""
-        return await self._keep_extents("remove_log", older_than, dry_run)
+        return await self._way.call("remove_log", older_than=older_than, dry_run=dry_run)
 
     async def advance_log(self) -> str:
         """Go on in a new log extent, whose name is returned. Linear logging only."""
-        name: str = await self._way.call("advance_log")
-        return name
+        return await self._way.call("advance_log")
 
     async def reduce_log(self, how: str | int = "AUTO") -> int:
         """Remove log extents that nothing needs; how many went."""
-        count: int = await self._way.call("reduce_log", how)
-        return count
+        return await self._way.call("reduce_log", how)
 
     async def note_archived(self, extent: str, *, all_before: bool = False) -> None:
         """Somebody else has archived this log extent, or all up to it."""
         await self._way.call("note_archived", extent, all_before=all_before)
-
-    async def _keep_extents(self, method: str, older_than: str | int, dry_run: bool) -> Outcome:
-        outcome: Outcome = await self._way.call(method, older_than=older_than, dry_run=dry_run)
-        return outcome
 
     def end(self, mode: str = "quiesce") -> Coroutine[Any, Any, None]:
         """End the queue manager. "quiesce" lets the units of work of others end first, "immediate" backs them out."""
