@@ -121,13 +121,12 @@ class Calls:
             self._serve_one(frame)
             frame = b""  # given back before the next is waited for
 
-    def attend(self, data: bytes) -> bool:
-        """Answer the request that begins with `data`, in a thread that may wait; True.
+    def attend(self, data: bytes) -> None:
+        """Answer the request that begins with `data`, in a thread that may wait.
 
         Raises ProtocolError, what a lost connection raises.
         """
         self._serve_one(sockets.receive_rest(self.sock, data, self._longest, self._idle, self._clock.elapsed_ns))
-        return True
 
     def _serve_one(self, frame: bytes) -> None:
         if self._service.sessions.pressed:

@@ -228,18 +228,16 @@ class Rounds:
         except (RuntimeError, MemoryError):
             otherwise()
 
-    def _hand_over(self, calls: Calls, work: Callable[[], bool]) -> None:
+    def _hand_over(self, calls: Calls, work: Callable[[], None]) -> None:
         """A thread has the socket until it has done this."""
         self._forget(calls)
         self._have_done(partial(self._do_and_take_back, calls, work), partial(calls.end, None))
 
-    def _do_and_take_back(self, calls: Calls, work: Callable[[], bool]) -> None:
+    def _do_and_take_back(self, calls: Calls, work: Callable[[], None]) -> None:
         """In a thread of its own: does it, and brings the socket back unless that was its end."""
         try:
-            if work():
-                self.add(calls)
-            else:
-                calls.end(None)
+            work()
+            self.add(calls)
         except Exception as exc:
             calls.end(exc)
 
@@ -255,13 +253,12 @@ class Rounds:
             self._selector.unregister(calls.sock)
 
 
-def _send_rest(calls: Calls, rest: Iterator[bytes | memoryview]) -> bool:
+def _send_rest(calls: Calls, rest: Iterator[bytes | memoryview]) -> None:
     try:
         for part in rest:
             calls.sock.sendall(part)
     except Exception as exc:
         raise EOFError("an answer broke off") from exc
-    return True
 
 
 def _nothing() -> None:
