@@ -13,7 +13,6 @@ import socket
 import ssl
 import threading
 from http import HTTPStatus
-from typing import cast
 
 from logger.disk import way_on
 from qmgr import sockets
@@ -56,10 +55,7 @@ class HttpListener:
         self.strangers = Strangers(service.clock.elapsed_ns, self._crowded)
 
     def start(self) -> None:
-        family = socket.AF_INET6 if ":" in self.config.address else socket.AF_INET
-        listening = socket.create_server(
-            (self.config.address, self.config.port), family=family, backlog=sockets.BACKLOG
-        )
+        listening = sockets.listen_tcp(self.config.address, self.config.port)
         self._socket = listening
         self.address = listening.getsockname()[:2]
         threading.Thread(
@@ -151,7 +147,7 @@ class Connection:
 
     def run(self) -> None:
         try:
-            with contextlib.suppress(OSError, ssl.SSLError):
+            with contextlib.suppress(OSError):
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 self._shake_hands()
@@ -328,10 +324,8 @@ class Connection:
         if self._session is not None:
             self._session.close()
             self._session = None
-        user, rights = "", cast(Rights, AllRights())
-        if not nobody_is_asked:
-            user = self._user(credentials)
-            rights = self._service.authority.rights(user)
+        user = "" if nobody_is_asked else self._user(credentials)
+        rights: Rights = AllRights() if nobody_is_asked else self._service.authority.rights(user)
         peer = Peer(
             user=user, application=head.headers.get("user-agent", "")[:64], channel="HTTP", address=self._address
         )

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections.abc import Callable
 
 from logger.disk import way_on
@@ -50,9 +49,7 @@ class StompListener:
 
     def start(self) -> None:
         """Bind and accept. Raises OSError."""
-        config = self._config
-        family = socket.AF_INET6 if ":" in config.address else socket.AF_INET
-        self._socket = socket.create_server((config.address, config.port), family=family, backlog=sockets.BACKLOG)
+        self._socket = sockets.listen_tcp(self._config.address, self._config.port)
         self._socket.setblocking(False)
         self.port = self._socket.getsockname()[1]
         self._thread = borrow(self._service.manager)
@@ -125,7 +122,7 @@ class StompListener:
                 ssl_shutdown_timeout=FOREVER if self._tls else None,  # `Connection.tick` knows whether its client reads
             )
             self._somebody.set()
-        except (OSError, ssl.SSLError) as exc:
+        except OSError as exc:  # an SSLError is one
             self._strangers.leave(stranger)
             client.close()
             if self._tls is not None:

@@ -57,7 +57,7 @@ def _look_at_certificates(config: ListenerConfig, attribute: str, path: str) -> 
         raise _unusable(config, attribute, path, f"it has no certificate in PEM (-----BEGIN CERTIFICATE-----); {way}")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(path)
-    except (OSError, ssl.SSLError) as exc:
+    except OSError as exc:  # an SSLError is one
         why = f"it is damaged ({_words(exc)}); have it made again, or copied"
         raise _unusable(config, attribute, path, why) from exc
 
