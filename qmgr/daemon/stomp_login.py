@@ -5,29 +5,16 @@ CONNECT and CONNECTED are one question and one answer, so there is no place for 
 
 import contextlib
 import getpass
-from typing import Protocol
 
 import attrs
 
-from qmgr.authority import UserRights
 from qmgr.configuration import ListenerConfig
+from qmgr.daemon.admission import Admission
 from qmgr.errors import NotAuthorized
-from qmgr.sasl import EXTERNAL, PLAIN, Server
+from qmgr.sasl import EXTERNAL, PLAIN
 from qmgr.session import AllRights, Rights
 
 NONE = "NONE"
-
-
-class Admission(Protocol):
-    """What the daemon knows about users; see admission.py."""
-
-    def exchange(self, mechanism: str, certified: str | None = None) -> Server: ...
-
-    def check_password(self, user: str, password: str) -> None: ...
-
-    def rights(self, user: str) -> UserRights: ...
-
-    def refused(self, user: str, exc: NotAuthorized, address: str) -> None: ...
 
 
 @attrs.frozen
