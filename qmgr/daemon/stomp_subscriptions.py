@@ -189,7 +189,8 @@ class Subscription:
         """What an ACK or NACK of this one is for."""
         numbers = [number] if self.ack is Ack.INDIVIDUAL else [*takewhile(number.__ge__, self.sent)]
         done = self._acknowledged(numbers)
-        self._group.make_room(done, self)
+        self.pump_soon()
+        self._group.freed(done)
         return done
 
     def _acknowledged(self, numbers: list[int]) -> list[Delivery]:
@@ -203,12 +204,10 @@ class Subscription:
     # ----
 
     def _room(self) -> int:
-        if self._ended or self._group.stopped or not self._channel.writable:
+        group = self._group
+        if self._ended or group.stopped or group.full or not self._channel.writable:
             return 0
         if self._sifting or self._getting or self._coming:
-            return 0
-        group = self._group
-        if group.full:
             return 0
         return min(BATCH, MOST_HELD - group.held, self._prefetch - len(self.sent))
 
@@ -358,11 +357,6 @@ class Subscriptions:
     def _pump_all(self) -> None:
         for one in list(self._by_name.values()):
             one.pump_soon()
-
-    def make_room(self, done: list[Delivery], subscription: Subscription) -> None:
-        """These of the subscription's messages are acknowledged: it may take others."""
-        subscription.pump_soon()
-        self.freed(done)
 
     def freed(self, deliveries: list[Delivery]) -> None:
         """The connection holds these no more; where it had all that it may, each subscription may take some."""
