@@ -527,7 +527,9 @@ class Calls:
             return self._dead_letter(self._unit(request), *args, **options)
         if asked.get("progress"):
             options["progress"] = self._tell_progress
-        return wire.reply(OK, values.dumps(self._made(method, args, options)))
+        if method == "outcome":  # of a unit of work whose number it knows: who may begin one may ask
+            return wire.reply(OK, values.dumps(self._session.manager.outcome(*args, **options)))
+        return wire.reply(OK, values.dumps(self._session.call(method, *args, **options)))
 
     def _end(self, mode: str = "quiesce") -> Answer:
         self._session.rights.require(ADMIN, "")
@@ -545,11 +547,6 @@ class Calls:
         manager = self._session.manager
         self._session.rights.require(sessions.PUT, manager.attributes.dead_letter_queue)
         return wire.reply(OK, values.dumps(manager.dead_letter(unit, message, reason)), begun=self._begun)
-
-    def _made(self, method: str, args: list[Any], options: dict[str, Any]) -> Any:
-        if method == "outcome":  # of a unit of work whose number it knows: who may begin one may ask
-            return self._session.manager.outcome(*args, **options)
-        return self._session.call(method, *args, **options)
 
     def _tell_progress(self, done: int, total: int) -> None:
         try:

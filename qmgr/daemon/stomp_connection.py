@@ -271,10 +271,8 @@ class Connection(asyncio.Protocol):
             return
         if not isinstance(done, int):
             self.do_at_length(done, lambda lsn: self._done(lsn, receipt), frame.command, receipt)
-        elif receipt is None or self.closed:  # DISCONNECT has said it already
-            self._done(done, None)
         else:
-            self._done(done, receipt)
+            self._done(done, None if self.closed else receipt)  # DISCONNECT has said it already
 
     def _done(self, lsn: int, receipt: str | None) -> None:
         if lsn > self._lsn:
