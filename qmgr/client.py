@@ -17,9 +17,9 @@ from logger.progress import Progress, no_progress
 from qmgr import link as links
 from qmgr import sockets, targets, values, wire
 from qmgr.consume import Consumer
-from qmgr.errors import Mistake, MQError, Reason, Unavailable, quoted
+from qmgr.errors import Mistake, MQError, Reason, quoted
 from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
-from qmgr.link import Broken, Link, Target, Unasked
+from qmgr.link import Broken, Link, Target
 from qmgr.message import Message, check_body
 from qmgr.mqsc import MqscResult
 from qmgr.objects import AliasDefinition, QmgrDefinition, check_progress, several
@@ -111,18 +111,7 @@ class Connection:
             if not self._closed:
                 return self._link
             self._link.leave()  # it was closed while this one was made, perhaps
-        raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
-
-    def broken(self, exc: Broken) -> Unavailable:
-        """What a call raises whose connection is lost."""
-        asked = not isinstance(exc, Unasked)
-        done = "what was called last may have been done or not" if asked else "nothing of this call was done"
-        return Unavailable(
-            f"the connection to queue manager {self.name!r} was lost ({exc}); {done}, units of work that had not ended "
-            f"are backed out",
-            reason=Reason.CONNECTION_BROKEN,
-            name=self.name,
-        )
+        raise links.closed(self.name)
 
     def note_unknown(self, unit_id: int, since: int) -> None:
         """The answer to a commit was lost."""
@@ -150,7 +139,7 @@ class Connection:
         try:
             return self._there().exchange(frame, waits=waits)
         except Broken as exc:
-            raise self.broken(exc) from exc
+            raise links.lost(self.name, exc) from exc
 
     def _stream(
         self,
@@ -167,7 +156,7 @@ class Connection:
                     link.let_go(link.leftover.pop())
             return list(links.messages(link.stream(frame, hear, waits=waits)))
         except Broken as exc:
-            raise self.broken(exc) from exc
+            raise links.lost(self.name, exc) from exc
 
     def _call(self, method: str, *args: Any, **options: Any) -> Any:
         [(answer, head)] = self._stream(wire.call(method, args, options))

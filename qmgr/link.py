@@ -54,6 +54,23 @@ class Unasked(Broken):
     """It was lost before any of the request had gone: nothing of it is done."""
 
 
+def lost(name: str, exc: Broken) -> Unavailable:
+    """What a call raises whose connection is lost."""
+    asked = not isinstance(exc, Unasked)
+    done = "what was called last may have been done or not" if asked else "nothing of this call was done"
+    return Unavailable(
+        f"the connection to queue manager {name!r} was lost ({exc}); {done}, units of work that had not ended are "
+        f"backed out",
+        reason=Reason.CONNECTION_BROKEN,
+        name=name,
+    )
+
+
+def closed(name: str) -> Unavailable:
+    """What each call raises behind `close`."""
+    return Unavailable(f"the connection to queue manager {name!r} is closed", reason=Reason.HCONN_ERROR)
+
+
 def too_many_wait(most: int, name: str) -> Unavailable:
     """What a get hears that would take the last socket, for as long as it waits."""
     text = f"a client waits for messages in {most} calls at a time at most"

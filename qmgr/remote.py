@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self, Unpack
 
 from qmgr import values, wire
 from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
-from qmgr.link import Broken, Link, Unasked
+from qmgr.link import Broken, Link, Unasked, lost
 from qmgr.message import Message, check_body
 from qmgr.sends import Sends
 from qmgr.threads import this_thread
@@ -21,9 +21,6 @@ class Owner(Protocol):
     """The connection of a unit of work."""
 
     name: str
-
-    def broken(self, exc: Broken) -> Unavailable:
-        """What a call raises whose connection is lost."""
 
     def note_unknown(self, unit_id: int, since: int) -> None:
         """The answer to a commit was lost."""
@@ -171,7 +168,7 @@ class RemoteUnit:
             try:
                 self._sends.finish()
             except Broken as exc:
-                raise self._connection.broken(exc) from exc
+                raise lost(self._connection.name, exc) from exc
             self._check()  # again, since another thread may have heard meanwhile that it is over
 
     def _with_all(self, end: Callable[[], None]) -> None:
@@ -207,7 +204,7 @@ class RemoteUnit:
             self._end_asked = asked
             self._say_if_lost()
             if isinstance(exc, Unasked):
-                raise self._connection.broken(exc) from exc
+                raise lost(self._connection.name, exc) from exc
             raise
 
     def _doubt(self) -> None:
@@ -228,7 +225,7 @@ class RemoteUnit:
         try:
             answer = self._link.exchange(frame, waits=waits)
         except Broken as exc:
-            raise self._connection.broken(exc) from exc
+            raise lost(self._connection.name, exc) from exc
         return answer, self._hear(answer)
 
     def _ask_many(self, frame: bytes, *, waits: bool = False) -> list[tuple[bytes, wire.Reply]]:
@@ -236,7 +233,7 @@ class RemoteUnit:
         try:
             answers = self._link.stream(frame, waits=waits)
         except Broken as exc:
-            raise self._connection.broken(exc) from exc
+            raise lost(self._connection.name, exc) from exc
         return [(answer, self._hear(answer)) for answer in answers]
 
     def _hear(self, answer: bytes) -> wire.Reply:
@@ -300,7 +297,7 @@ class RemoteUnit:
         try:
             answer = self._link.exchange(frame)
         except Broken as exc:
-            raise self._connection.broken(exc) from exc
+            raise lost(self._connection.name, exc) from exc
         if answer[4:8] == wire.PLAIN:
             return Message(body, answer[8:], queue)
         return wire.put_message(answer, self._hear(answer), queue, body)
@@ -321,7 +318,7 @@ class RemoteUnit:
             checked = body if type(body) is bytes else check_body(body)
             sends.add(wire.put(0, self._number, queue, checked, options))
         except Broken as exc:
-            raise self._connection.broken(exc) from exc
+            raise lost(self._connection.name, exc) from exc
         except (UnitOfWorkEnded, BackedOut):  # which may mean that it is prepared, and that is not ours to undo
             raise
         except Exception:

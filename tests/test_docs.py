@@ -162,7 +162,7 @@ def test_all_that_is_offered_says_what_it_is() -> None:
     assert [name for name, one in (there | verbs).items() if not one.__doc__] == []
 
 
-INNER = {"broken", "note_unknown"}  # what the units of work of a connection call
+INNER = {"note_unknown"}  # what the units of work of a connection call
 
 
 def test_the_page_of_the_api_shows_an_example_that_runs() -> None:

@@ -14,7 +14,7 @@ from qmgr.aio.pages import Answers, Browse, OutsideReplay
 from qmgr.aio.units import calling_task, in_thread, running_loop, strike_later, to_the_end
 from qmgr.client import REMEMBERED
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
-from qmgr.link import Broken, Link, Target, messages
+from qmgr.link import Broken, Link, Target, closed, lost, messages
 from qmgr.message import Message, check_body
 from qmgr.remote import PARENTS_UNIT, check_bodies, leaves_open, maybe_in_doubt, wire_wait
 from qmgr.replay import Where
@@ -170,7 +170,7 @@ class Outside:
                     self._pool = Pool(self._target, link)
         if self._closed:
             await self.close()  # also what was made while it was closed
-            raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
+            raise closed(self.name)
         return self._pool
 
     @property
@@ -186,14 +186,6 @@ class Outside:
             await in_thread(self._pool.link.leave)  # what was begun is backed out by then
         finally:
             self._pool.close()
-
-    def _lost(self, exc: Broken) -> Unavailable:
-        return Unavailable(
-            f"the connection to queue manager {self.name!r} was lost ({exc}); what was called last may have been done "
-            f"or not, units of work that had not ended are backed out",
-            reason=Reason.CONNECTION_BROKEN,
-            name=self.name,
-        )
 
     async def _begun(self, unit: OutsideUnit, *, settled: bool = True) -> Pool:
         """The session of a unit of work, which may go on; `settled`: when all that was sent before is put.
@@ -262,13 +254,13 @@ class Outside:
         try:
             return await (pool.take_to_wait() if waits else pool.take())
         except Broken as exc:
-            raise self._lost(exc) from exc
+            raise lost(self.name, exc) from exc
 
     async def _answer(self, answer: "asyncio.Future[list[bytes]]") -> list[bytes]:
         try:
             return await asyncio.shield(answer)
         except Broken as exc:
-            raise self._lost(exc) from exc
+            raise lost(self.name, exc) from exc
 
     async def _end_by(self, unit: OutsideUnit, pool: Pool, op: int) -> "asyncio.Future[list[bytes]]":
         """Ask for the end of a unit of work. Where this raises the daemon has not heard of it, and nothing is done."""
@@ -324,7 +316,7 @@ class Outside:
 
     def new_unit(self, xid: Xid | None) -> OutsideUnit:
         if self._closed:
-            raise Unavailable(f"the connection to queue manager {self.name!r} is closed", reason=Reason.HCONN_ERROR)
+            raise closed(self.name)
         running_loop()
         unit = OutsideUnit(xid)
         self._units.add(unit)
@@ -520,7 +512,7 @@ class Outside:
         try:
             return await asyncio.shield(answer)
         except Broken as exc:
-            raise self._lost(exc) from exc
+            raise lost(self.name, exc) from exc
         except asyncio.CancelledError:
             if not answer.done() and not patient:  # else the channel carries another call by now
                 channel.give_up()
