@@ -77,9 +77,7 @@ class Connection:
         self._target = target
         self._application = application
         self._connecting = threading.Lock()
-        self._unknown: OrderedDict[int, int] = (
-            OrderedDict()
-        )  # units whose commit was not answered; LSN where they began
+        self._unknown: OrderedDict[int, int] = OrderedDict()  # units whose commit was not answered, and since when
         self._closed = False
         self._link = Link(target, application, timeout)
         _connections.add(self)
@@ -183,25 +181,14 @@ class Connection:
             self._stream(wire.put_many(0, 0, queue, checked, options), waits=False), queue, checked
         )
 
-    def get(
-        self,
-        queue: str,
-        *,
-        wait: float | None = 0.0,
-        **options: Unpack[GetOptions],
-    ) -> Message:
+    def get(self, queue: str, *, wait: float | None = 0.0, **options: Unpack[GetOptions]) -> Message:
         """Take a message for good: highest priority first, then the order of commit; see `QueueManager.get`."""
         seconds = wire_wait(wait)
         answer = self._exchange(wire.get(0, 0, queue, seconds, options), waits=seconds != 0.0)
         return wire.got_message(answer, _head(answer), queue)
 
     def get_many(
-        self,
-        queue: str,
-        limit: int,
-        *,
-        wait: float | None = 0.0,
-        **options: Unpack[GetOptions],
+        self, queue: str, limit: int, *, wait: float | None = 0.0, **options: Unpack[GetOptions]
     ) -> list[Message]:
         """Take up to `limit` messages for good, wholly or not at all; [] when there is none within `wait` seconds."""
         seconds = wire_wait(wait)

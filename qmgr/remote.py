@@ -212,7 +212,8 @@ class RemoteUnit:
         if self._state is ACTIVE and self._end_asked == wire.PREPARE:
             self._state = PREPARED  # or not: to say that it was backed out would be a guess
         elif self._state is ACTIVE:
-            self._note_unknown()
+            self._unknown = True
+            self._connection.note_unknown(self._id, self._since)
 
     def _ask_for_outcome(self) -> str:
         return (
@@ -334,13 +335,7 @@ class RemoteUnit:
         answers = self._ask_many(wire.put_many(self._begin, self._number, queue, checked, options))
         return wire.put_messages(answers, queue, checked)
 
-    def get(
-        self,
-        queue: str,
-        *,
-        wait: float | None = 0.0,
-        **options: Unpack[GetOptions],
-    ) -> Message:
+    def get(self, queue: str, *, wait: float | None = 0.0, **options: Unpack[GetOptions]) -> Message:
         """Take a message, which is gone when the unit of work is committed; see `QueueManager.get`."""
         if self._state is not ACTIVE or self._link.broken or self._unknown or self._sends is not None:
             self._go_on()
@@ -350,12 +345,7 @@ class RemoteUnit:
         return wire.got_message(answer, head, queue)
 
     def get_many(
-        self,
-        queue: str,
-        limit: int,
-        *,
-        wait: float | None = 0.0,
-        **options: Unpack[GetOptions],
+        self, queue: str, limit: int, *, wait: float | None = 0.0, **options: Unpack[GetOptions]
     ) -> list[Message]:
         """Take up to `limit` messages, waiting for the first of them only; [] when there is none."""
         self._go_on()
@@ -386,15 +376,19 @@ class RemoteUnit:
         except Broken as exc:
             self._doubt()
             raise maybe_in_doubt(self._id, self._connection.name) from exc
+        self._hear_end(answer)
+        self._state, self._end_asked = PREPARED, 0
+
+    def _hear_end(self, answer: bytes) -> None:
+        """Raises what the answer to a commit or prepare is."""
         try:
             self._hear(answer)
         except MQError as exc:
             if self._begin or leaves_open(exc):
                 self._end_asked = 0
-            elif isinstance(exc, Unavailable):  # the queue manager has stopped in it
+            elif isinstance(exc, Unavailable):  # it has stopped, and nobody knows what reached the disk
                 self._doubt()
             raise
-        self._state, self._end_asked = PREPARED, 0
 
     def commit(self) -> None:
         """Return when all of it is durable. Raises BackedOut (2003) when the queue manager has rolled it back.
@@ -421,19 +415,8 @@ class RemoteUnit:
             text = self._ask_for_outcome()
             raise Unavailable(text, reason=Reason.CONNECTION_BROKEN, name=self._connection.name) from exc
         if answer[4] != OK or self._begin:
-            try:
-                self._hear(answer)
-            except MQError as exc:
-                if self._begin or leaves_open(exc):
-                    self._end_asked = 0
-                elif isinstance(exc, Unavailable):  # it has stopped, and nobody knows what reached the disk
-                    self._doubt()
-                raise
+            self._hear_end(answer)
         self._over(COMMITTED)
-
-    def _note_unknown(self) -> None:
-        self._unknown = True
-        self._connection.note_unknown(self._id, self._since)
 
     def backout(self) -> None:
         """Undo all of it; messages that were got return to their places with a higher backout count."""
