@@ -10,7 +10,7 @@ import weakref
 from typing import Any, cast
 
 from qmgr import sockets, wire
-from qmgr.aio.units import check_loop, in_thread
+from qmgr.aio.units import check_loop, forget, in_thread
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.link import A_MOMENT_S, Broken, Link, Target, too_many_wait
 from qmgr.targets import CONNECT, Remote
@@ -341,9 +341,3 @@ class Pool:
             self._looks = None
         for channel in list(self._all):
             channel.close()
-
-
-def forget(task: "asyncio.Task[None]") -> None:
-    """What it raises is told to nobody if nobody waits for it any more."""
-    if not task.cancelled():
-        task.exception()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from qmgr.aio.units import UnitOfWork, running_loop, to_the_end
+from qmgr.aio.units import UnitOfWork, forget, running_loop, to_the_end
 from qmgr.errors import MQError, NoMessageAvailable, SyncpointLimit
 from qmgr.message import Message
 
@@ -91,5 +91,4 @@ class Consumer:
 
 def _back_out(unit: UnitOfWork) -> None:
     """Nobody is going to end it any more."""
-    task = asyncio.ensure_future(unit._way.leave(unit._unit))
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    asyncio.ensure_future(unit._way.leave(unit._unit)).add_done_callback(forget)

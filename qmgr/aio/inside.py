@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from qmgr.aio.connection import Connection
-from qmgr.aio.units import calling_task, check_loop, running_loop, to_the_end
+from qmgr.aio.units import calling_task, check_loop, forget, running_loop, to_the_end
 from qmgr.delivery import Watch
 from qmgr.manager import QueueManager as InProcess
 from qmgr.manager import UnitOfWork
@@ -67,7 +67,7 @@ class Inside:
             return call()  # it has ended, or is the parent's, and says so
         check_loop(self._loop)
         made = self._loop.run_in_executor(self._threads, call)
-        made.add_done_callback(lambda done: done.cancelled() or done.exception())  # also where nobody waits any more
+        made.add_done_callback(forget)
         return await asyncio.shield(made)
 
     @property

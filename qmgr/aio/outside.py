@@ -9,9 +9,9 @@ from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, TypeVar
 
 from qmgr import values, wire
-from qmgr.aio.channel import Channel, Pool, forget
+from qmgr.aio.channel import Channel, Pool
 from qmgr.aio.pages import Answers, Browse, OutsideReplay
-from qmgr.aio.units import calling_task, in_thread, running_loop, strike_later, to_the_end
+from qmgr.aio.units import calling_task, forget, in_thread, running_loop, strike_later, to_the_end
 from qmgr.client import REMEMBERED
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
 from qmgr.link import Broken, Link, Target, closed, lost, messages

@@ -59,6 +59,12 @@ async def in_thread(call: Callable[[], T]) -> T:
         thread.shutdown(wait=False)
 
 
+def forget(work: "asyncio.Future[Any]") -> None:
+    """Called when it is done: what it raises is told to nobody if nobody waits for it any more."""
+    if not work.cancelled():
+        work.exception()
+
+
 async def to_the_end(work: Awaitable[T]) -> T:
     """Wait for `work` to its end, whatever happens to this task.
 
