@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from logger.config import LogType
@@ -101,23 +102,26 @@ class Interpreter:
         raise Refused(answers.IN_USE, f"Object {statement.name} is being defined and deleted by others all the time.")
 
     def _alter_queue(self, statement: Statement) -> Answer:
-        settings = _python(statement, grammar.QLOCAL)
-        self._local(statement.name)
+        return self._altered(statement, grammar.QLOCAL, self._local, self._manager.alter_queue)
+
+    def _altered(
+        self, statement: Statement, table: grammar.Table, find: Callable[[str], object], alter: Callable[..., object]
+    ) -> Answer:
+        settings = _python(statement, table)
+        find(statement.name)
         if settings:
-            self._manager.alter_queue(statement.name, **settings)
-        return _done(statement, grammar.QLOCAL, "AMQ8008I", "Queue changed.")
+            alter(statement.name, **settings)
+        return _done(statement, table, "AMQ8008I", "Queue changed.")
 
     def _delete_queue(self, statement: Statement) -> Answer:
-        def delete() -> None:
-            self._local(statement.name)
-            self._manager.delete_queue(statement.name, purge="PURGE" in statement.options)
+        delete = partial(self._manager.delete_queue, purge="PURGE" in statement.options)
+        return self._deleted(statement, self._local, delete)
 
-        return self._deleted(statement, delete)
-
-    def _deleted(self, statement: Statement, delete: Callable[[], None]) -> Answer:
+    def _deleted(self, statement: Statement, find: Callable[[str], object], delete: Callable[[str], None]) -> Answer:
         """Delete an object, and the rights that were given on just that."""
         try:
-            delete()
+            find(statement.name)
+            delete(statement.name)
         except (UnknownQueue, Refused) as exc:
             missing = isinstance(exc, UnknownQueue) or exc.number == answers.NOT_FOUND
             if not missing or not statement.options.get("IGNSTATE"):
@@ -158,25 +162,16 @@ class Interpreter:
         settings = _python(statement, table)
         like = statement.options.get("LIKE")
         of = _attributes(self._alias(like), table) if like else grammar.defaults(table)
-        wanted = of | settings
         if self._locals(statement.name):
             raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is a local queue.")
-        self._define(statement, self._manager.define_alias, self._manager.alter_alias, wanted)
+        self._define(statement, self._manager.define_alias, self._manager.alter_alias, of | settings)
         return _done(statement, table, "AMQ8006I", "Queue created.")
 
     def _alter_alias(self, statement: Statement) -> Answer:
-        settings = _python(statement, grammar.QALIAS)
-        self._alias(statement.name)
-        if settings:
-            self._manager.alter_alias(statement.name, **settings)
-        return _done(statement, grammar.QALIAS, "AMQ8008I", "Queue changed.")
+        return self._altered(statement, grammar.QALIAS, self._alias, self._manager.alter_alias)
 
     def _delete_alias(self, statement: Statement) -> Answer:
-        def delete() -> None:
-            self._alias(statement.name)
-            self._manager.delete_alias(statement.name)
-
-        return self._deleted(statement, delete)
+        return self._deleted(statement, self._alias, self._manager.delete_alias)
 
     def _is_alias(self, name: str) -> bool:
         return any(alias.name == name for alias in self._manager.aliases())
