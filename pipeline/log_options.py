@@ -17,11 +17,10 @@ from pipeline.extents import EVERYTHING, Filters, LogFiles, find
 from pipeline.paths import local
 from pipeline.schema import ARROW, COLUMNS, SQL, column
 from qmgr.errors import Mistake
+from qmgr.message import EPOCH
 from recovery.records import Kind
 
 OLDEST, LATEST = "oldest", "latest"
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-MICROSECOND = datetime.timedelta(microseconds=1)
 OPTIONS = (
     *("path", "qmgr", "columns", "objects", "kinds", "startingLsn", "startingTime", "endingLsn", "endingTime"),
     *("maxBytesPerTrigger", "pushdown"),
@@ -184,7 +183,7 @@ def target_of(schema: StructType) -> pa.Schema:
 
 def microseconds(moment: datetime.datetime) -> int:
     """Since 1970-01-01 UTC."""
-    return (moment - EPOCH) // MICROSECOND
+    return (moment - EPOCH) // datetime.timedelta(microseconds=1)
 
 
 def lsn_of(

@@ -37,7 +37,6 @@ BAD_ARGUMENTS = 2
 DIFFERENT = 10
 PRINTED_EVERY = 10.0  # seconds between two lines of progress where stderr is no terminal
 LOOKED_EVERY = 0.5
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 OURS = re.compile(r"^\s*((?:logger|recovery|qmgr|pipeline)(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
 CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 OUT_OF_MEMORY = re.compile(
@@ -151,11 +150,6 @@ def place(text: str) -> Place:
         raise Failure(f"{text!r} lies, in UTC, outside of the years 1 to 9999.") from None
 
 
-def micros(at: datetime.datetime) -> int:
-    """Microseconds since 1970-01-01 UTC."""
-    return (at - EPOCH) // datetime.timedelta(microseconds=1)
-
-
 def find_log(args: argparse.Namespace) -> LogFiles:
     """The log, which lies elsewhere than `--out`. Raises Failure, LogError, OSError."""
     log = extents.find(args.path, args.qmgr)
@@ -230,7 +224,7 @@ def bounds(log: LogFiles, args: argparse.Namespace) -> tuple[int | None, int]:
 
 def lsn_of(log: LogFiles, where: Place | None) -> int | None:
     """A moment as the LSN of the first record of then or later."""
-    return log.at_time(micros(where)) if isinstance(where, datetime.datetime) else where
+    return log.at_time(log_options.microseconds(where)) if isinstance(where, datetime.datetime) else where
 
 
 def read_log(

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, Row
 
 from pipeline.jobs import common, lives, output
 from pipeline.jobs.common import LONGEST_NUMBER, Failure
+from pipeline.log_options import microseconds
 from pipeline.report import TEXT, Report, new_chart, over_time
 
 if TYPE_CHECKING:
@@ -331,7 +332,7 @@ def draw(report: Report, by_window: DataFrame, rows: list[Row], width: int) -> N
     names = names_of(rows)
     for point in lives.query(CURVES_OF, text, windows=by_window).collect():
         curves.setdefault(names[point["object_number"]], []).append(point)
-    starts = [common.micros(point["at"].astimezone(datetime.UTC)) for points in curves.values() for point in points]
+    starts = [microseconds(point["at"].astimezone(datetime.UTC)) for points in curves.values() for point in points]
     slots = range(min(starts), max(starts) + 1, width)
     drawn = {queue: placed(points, slots) for queue, points in curves.items()}
     report.heading(f"Charts of the {len(curves)} busiest queues" if len(curves) > 1 else "Charts")
@@ -345,7 +346,7 @@ Curve = dict[str, list[float | None]]
 
 def placed(points: list[Row], slots: range) -> Curve:
     """What is drawn of a queue, by slot: in one without a point nothing went through it, and its depth stayed."""
-    there = {common.micros(point["at"].astimezone(datetime.UTC)): point for point in points}
+    there = {microseconds(point["at"].astimezone(datetime.UTC)): point for point in points}
     found: Curve = {name: [] for name in ("put", "got", "depth", "p50_us", "p99_us")}
     depth: float | None = None
     for slot in slots:

@@ -43,6 +43,7 @@ from pipeline.jobs.content import (
     what_is_left,
 )
 from pipeline.jobs.output import Output
+from pipeline.log_options import microseconds
 from pipeline.paths import local
 from pipeline.report import TEXT, Report
 from pipeline.schema import SQL, arrow_of
@@ -121,7 +122,7 @@ def edges(log: LogFiles, at: common.Place | None) -> tuple[int, int]:
     """From where to where nothing of the log is missing that may be wanted: up to its end, or to a gap behind `at`."""
     end = log.end()
     if isinstance(at, datetime.datetime):
-        return log.stretch(common.micros(at), end)
+        return log.stretch(microseconds(at), end)
     return log.unbroken(at if isinstance(at, int) and at < end else end), end
 
 
@@ -236,9 +237,7 @@ class _Rebuild:
         if isinstance(at, int):
             refuse_elsewhere(self._log, at, start, end)
             return at
-        moments = self._read("end_lsn", "time", since=start, until=end).where(
-            F.unix_micros("time") <= common.micros(at)
-        )
+        moments = self._read("end_lsn", "time", since=start, until=end).where(F.unix_micros("time") <= microseconds(at))
         row = moments.agg(F.max("end_lsn").alias("last")).first()
         if row is None or row["last"] is None:
             raise Failure(f"the log begins at {lsns.text(start)}, and what is asked for was before that.")

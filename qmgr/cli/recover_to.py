@@ -19,6 +19,7 @@ from qmgr.cli.command import (
 )
 from qmgr.errors import AlreadyExists, IniError, InUse, Mistake, Unavailable
 from qmgr.ini import Directory
+from qmgr.message import EPOCH
 from qmgr.pointintime import recover_to
 
 EXISTS = 8
@@ -55,7 +56,7 @@ def moment(text: str) -> int:
             f"{text!r} is not a moment; write it as 2026-11-21T14:30:00, in UTC or with +hh:mm.",
         ) from None
     at = at if at.tzinfo else at.replace(tzinfo=datetime.UTC)
-    return (at - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(microseconds=1)
+    return (at - EPOCH) // datetime.timedelta(microseconds=1)
 
 
 def run(args: argparse.Namespace) -> int:

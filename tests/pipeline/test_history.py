@@ -21,8 +21,9 @@ import pipeline
 import qmgr
 from pipeline import extents, manifest
 from pipeline.__main__ import parser_of
-from pipeline.jobs import common, history, job, output
+from pipeline.jobs import history, job, output
 from pipeline.jobs.common import Failure, read_log
+from pipeline.log_options import microseconds
 from pipeline.manifest import Manifest, Run
 from pipeline.schema import COLUMNS
 from qmgr.errors import Mistake
@@ -566,4 +567,4 @@ def more(data: Path, messages: int) -> int:
 
 
 def test_a_moment_stands_for_the_first_record_of_then() -> None:
-    assert common.micros(datetime.datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=datetime.UTC)) == 1_000_005
+    assert microseconds(datetime.datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=datetime.UTC)) == 1_000_005
