@@ -13,7 +13,6 @@ from qmgr.remote import RemoteUnit
 
 SMALLEST = 20  # bytes: the number and its blanks
 WAIT = 5.0  # seconds for a message that is to be read
-BAD = 36
 Calls = access.Manager | UnitOfWork | RemoteUnit
 
 
@@ -24,18 +23,13 @@ def options(parser: Parser) -> None:
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("-W", action="store_true", help="write messages")
     way.add_argument("-R", action="store_true", help="read messages")
+    size = whole("-s", SMALLEST, 104_857_600)
+    parser.add_argument("-s", metavar="size", type=size, default=1024, help="bytes of a message; default 1024")
     parser.add_argument(
-        "-s",
-        metavar="size",
-        type=whole("-s", SMALLEST, 104_857_600, BAD),
-        default=1024,
-        help="bytes of a message; default 1024",
+        "-c", metavar="count", type=whole("-c", 1, 999_999_999), default=1000, help="how many; default 1000"
     )
     parser.add_argument(
-        "-c", metavar="count", type=whole("-c", 1, 999_999_999, BAD), default=1000, help="how many; default 1000"
-    )
-    parser.add_argument(
-        "-u", metavar="uowSize", type=whole("-u", 0, 999_999_999, BAD), default=0, help="messages in a unit of work"
+        "-u", metavar="uowSize", type=whole("-u", 0, 999_999_999), default=0, help="messages in a unit of work"
     )
     parser.add_argument("-C", metavar="correlid", type=correlation, help="write it, or read those that have it")
     parser.add_argument("-v", action="store_true", help="say which message is written or read")

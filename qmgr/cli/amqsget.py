@@ -16,7 +16,7 @@ def options(parser: Parser) -> None:
         "-w",
         metavar="sec",
         default=WAIT,
-        type=whole("-w", 0, 999_999, 36),
+        type=whole("-w", 0, 999_999),
         help=f"seconds to wait for another message; default {WAIT}",
     )
     samples.options(parser)

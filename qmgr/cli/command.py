@@ -382,7 +382,7 @@ def position(text: str) -> int:
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"{exc}.") from None
 
 
-def whole(option: str, low: int, high: int, code: int) -> Callable[[str], int]:
+def whole(option: str, low: int, high: int, code: int = BAD_ARGUMENTS) -> Callable[[str], int]:
     """A whole number from `low` to `high`; the command ends with `code` for any other."""
 
     def read(text: str) -> int:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import threading
 
 from logger.at_rest import control_path
 from logger.config import LogType
@@ -17,23 +16,14 @@ def options(parser: Parser) -> None:
     first = parser.add_mutually_exclusive_group()
     first.add_argument("-b", action="store_true", help="begin at the base: the start of the extent that holds the head")
     first.add_argument("-s", metavar="LSN", type=position, help="begin at this LSN, such as 0:0:4615:42406")
-    extent = whole("-n", 0, 9_999_999, BAD_ARGUMENTS)
-    first.add_argument(
-        "-n",
-        metavar="N",
-        type=extent,
-        help="begin at the first record of this extent, 7 being S0000007.LOG; linear logs only",
-    )
+    text = "begin at the first record of this extent, 7 being S0000007.LOG; linear logs only"
+    first.add_argument("-n", metavar="N", type=whole("-n", 0, 9_999_999), help=text)
     parser.add_argument("-e", metavar="LSN", type=position, help="end after the record at this LSN")
     parser.add_argument(
         "-f", metavar="DIR", type=absolute, help="the directory of amqhlctl.lfh and active/; else LogPath"
     )
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     parser.add_argument("--json", action="store_true", help="one JSON object per line, the header first")
-
-
-def _pause(seconds: float) -> None:
-    access.CLOCK.wait(threading.Event(), seconds)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         extent=args.n,
         names=names,
         reader=access.past(log_dir, config) if linear else None,
-        pause=_pause,
+        pause=access.pause,
     )
     try:
         for record in wanted:

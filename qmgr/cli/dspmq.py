@@ -5,7 +5,7 @@ import os
 
 from qmgr import life, locations
 from qmgr.cli import access
-from qmgr.cli.command import Command, Failure, Parser, because, complain, denial
+from qmgr.cli.command import BAD_ARGUMENTS, Command, Failure, Parser, because, complain, denial
 from qmgr.errors import IniError, MQError
 from qmgr.locations import Location
 
@@ -31,7 +31,7 @@ def options(parser: Parser) -> None:
 
 def shown(text: str) -> str:
     if text not in ("status", "default", "standby", "all"):
-        raise Failure(36, "AMQ7076E", f"-o was given {text!r}; allowed: status, default, standby or all.")
+        raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"-o was given {text!r}; allowed: status, default, standby or all.")
     return text
 
 

@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from qmgr.cli.command import Command, Failure, printed
+from qmgr.cli.command import BAD_ARGUMENTS, Command, Failure, printed
 from qmgr.compiled import is_compiled
 
 NAMES = (  # in the order in which they are shown
@@ -89,12 +89,12 @@ def _say(words: Sequence[str]) -> int:
         print(f"qmgr {version()}{', compiled' if is_compiled() else ''}")
     elif not words or words[0] in ("--help", "-h", "-?", "help"):
         print(help_text(), end="")
-    elif words[0] in ELSEWHERE:
-        raise Failure(36, "AMQ7075E", f"IBM MQ's {words[0]} is not provided here; use {ELSEWHERE[words[0]]}.")
+    elif other := ELSEWHERE.get(words[0]):
+        raise Failure(BAD_ARGUMENTS, "AMQ7075E", f"IBM MQ's {words[0]} is not provided here; use {other}.")
     else:
         known = ", ".join(NAMES)
-        raise Failure(36, "AMQ7075E", f"there is no command {words[0]!r}; there are {known}. See qm --help.")
-    return 0 if words else 36
+        raise Failure(BAD_ARGUMENTS, "AMQ7075E", f"there is no command {words[0]!r}; there are {known}. See qm --help.")
+    return 0 if words else BAD_ARGUMENTS
 
 
 if __name__ == "__main__":

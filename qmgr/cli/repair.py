@@ -5,6 +5,7 @@ import argparse
 from qmgr import locations, repairing
 from qmgr.cli import access
 from qmgr.cli.command import (
+    BAD_ARGUMENTS,
     NAME_ERROR,
     NOT_AVAILABLE,
     WHERE_FULL,
@@ -31,7 +32,7 @@ def options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.check and args.accept_loss:
-        raise Failure(36, "AMQ7076E", "--check changes nothing, so --accept-loss has no meaning with it.")
+        raise Failure(BAD_ARGUMENTS, "AMQ7076E", "--check changes nothing, so --accept-loss has no meaning with it.")
     location = locations.find(args.m, args.data_path)
     if what := away(access.DISK, location):  # what would be made anew in its place would be hidden by it
         raise Failure(NAME_ERROR, "AMQ7048E", f"{what}.")

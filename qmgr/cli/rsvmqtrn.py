@@ -4,7 +4,7 @@ import argparse
 import re
 
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser, complain
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser, complain
 from recovery.uows import UowState
 
 NOT_RESOLVED = 32
@@ -26,14 +26,15 @@ def options(parser: Parser) -> None:
 def number(text: str) -> int:
     """The unit of work in `0,n`, `0.n` or `n`."""
     if not (found := re.fullmatch(r"(?:0[,.])?([0-9]{1,19})", text, re.ASCII)):
-        raise Failure(36, "AMQ7076E", f"{text!r} is not a transaction number; write it as dspmqtrn does, such as 0,7.")
+        why = f"{text!r} is not a transaction number; write it as dspmqtrn does, such as 0,7."
+        raise Failure(BAD_ARGUMENTS, "AMQ7076E", why)
     return int(found[1])
 
 
 def run(args: argparse.Namespace) -> int:
     if args.a == (args.number is not None):
         wanted = "-a takes no transaction" if args.a else "the transaction to resolve is missing, such as 0,7"
-        raise Failure(36, "AMQ7006E", f"{wanted}; see rsvmqtrn --help.")
+        raise Failure(BAD_ARGUMENTS, "AMQ7006E", f"{wanted}; see rsvmqtrn --help.")
     if args.r is not None:
         raise Failure(NO_RESOURCE_MANAGER, "AMQ7107E", f"there is no resource manager {args.r!r} to leave out.")
     if args.a:

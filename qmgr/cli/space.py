@@ -18,10 +18,9 @@ from logger import lsn
 from logger.extent import file_name
 from qmgr import qmstatus
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, Command, Failure, Parser
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Command, Failure, Parser
 from qmgr.published import ACTIVE, Picture
 
-BAD_ARGUMENTS = 36
 NARROWEST, WIDEST = 64, 160  # columns
 NAME_WIDTH = len("S0000000.LOG") + 2
 CLASS_WIDTH = len(" 100 %  superfluous")
