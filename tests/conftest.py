@@ -3,11 +3,13 @@
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.commands import Commands
 from tests.sim.paging import Counted, make_small
 
 SOAK = bool(os.environ.get("QMGR_SOAK")) or os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -49,6 +51,14 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Segments and blocks are small, so that queues of a few messages are deep; what paging does is counted."""
     make_small(monkeypatch)
     return Counted(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Commands]:
+    """Runs commands in processes that are there already."""
+    made = Commands()
+    yield made
+    made.close()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,6 +9,8 @@ import pytest
 
 import qmgr
 from qmgr import Reason
+from tests.qmgr.world import bodies as bodies
+from tests.qmgr.world import drain as drain
 
 DEADLINE = 30  # seconds: for what happens at once, on a machine that does much else
 
@@ -36,21 +38,6 @@ def refused(
     assert str(error).count("MQRC_") == 1
     if name is not None:
         assert error.name == name
-
-
-def bodies(qm: qmgr.QueueManager, queue: str, **selectors: Any) -> list[bytes]:
-    """What a browse shows."""
-    return [message.body for message in qm.browse(queue, **selectors)]
-
-
-def drain(qm: qmgr.QueueManager | qmgr.UnitOfWork, queue: str) -> list[bytes]:
-    """Get everything, one by one."""
-    found = []
-    while True:
-        try:
-            found.append(qm.get(queue).body)
-        except qmgr.NoMessageAvailable:
-            return found
 
 
 def facts(message: qmgr.Message) -> dict[str, Any]:

@@ -15,13 +15,6 @@ from tests.daemon.serving import Served, serving
 from tests.daemon.stomp_world import Client, Server, queue_manager
 
 
-@pytest.fixture(scope="session")
-def commands() -> Iterator[Commands]:
-    made = Commands()
-    yield made
-    made.close()
-
-
 @pytest.fixture
 def daemons(commands: Commands, tmp_path: Path) -> Iterator[Daemons]:
     made = Daemons(commands, tmp_path / "data")

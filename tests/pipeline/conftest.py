@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import qmgr
 from pipeline import extents, opened, session
 from tests.commands import Commands
 from tests.daemon.daemons import Daemons
+from tests.pipeline.queues import serving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +27,13 @@ def _forgotten() -> None:
     """What one test has learned of a log is none of the next one's: all logs on simulated disks have one identity."""
     opened._indexes.clear()
     extents._known.clear()
+
+
+@pytest.fixture
+def qm(tmp_path: Path) -> Iterator[qmgr.QueueManager]:
+    """With the queues A and B, shared with the processes of Spark."""
+    with serving(tmp_path, "A", "B") as manager:
+        yield manager
 
 
 @pytest.fixture(scope="session", params=["spark"])  # which is in the names of tests: see `tests/scheduling.py`

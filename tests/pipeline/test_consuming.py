@@ -35,12 +35,6 @@ QUERY = "query q"
 STEPS = ["before it takes", "after it took", "after the work", "after the commit"]
 
 
-@pytest.fixture
-def qm(tmp_path: Path) -> Iterator[qmgr.QueueManager]:
-    with serving(tmp_path, "A", "B") as manager:
-        yield manager
-
-
 @pytest.fixture(params=["here", "through its socket"])
 def face(request: pytest.FixtureRequest, qm: qmgr.QueueManager) -> Iterator[Manager]:
     if request.param == "here":

@@ -49,12 +49,6 @@ if TYPE_CHECKING:
 KEY = Key("query q", "0")
 
 
-@pytest.fixture
-def qm(tmp_path: Path) -> Iterator[qmgr.QueueManager]:
-    with serving(tmp_path, "A", "B") as manager:
-        yield manager
-
-
 def part(path: Path, key: Key = KEY, batch: int = 0, queue: str = "A", **more: Any) -> Part:
     return Part(reach=reach(said(path, queue)), key=key, batch=batch, **more)
 

@@ -31,12 +31,6 @@ from tests.sim.loss import KEEP_ALL
 Row = dict[str, Any]
 
 
-@pytest.fixture
-def qm(tmp_path: Path) -> Iterator[qmgr.QueueManager]:
-    with serving(tmp_path, "A", "B") as manager:
-        yield manager
-
-
 def browsed(path: Path, target: pa.Schema = queue_rows.ARROW, queue: str = "A") -> list[pa.RecordBatch]:
     table = QueueSource(said(path, queue)).reader(StructType([StructField("body", BinaryType())]))
     table = pickle.loads(pickle.dumps(table))

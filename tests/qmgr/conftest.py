@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import qmgr
-from tests.commands import Commands
 from tests.qmgr.world import NAME, SMALL, World
 
 
@@ -23,13 +22,6 @@ def world() -> World:
 @pytest.fixture
 def qm(world: World) -> qmgr.QueueManager:
     return world.qm
-
-
-@pytest.fixture(scope="session")
-def commands() -> Iterator[Commands]:
-    made = Commands()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -67,9 +67,9 @@ class World:
         return {queue.name: queue.depth for queue in self.qm.queues()}
 
 
-def bodies(qm: qmgr.QueueManager, queue: str) -> list[bytes]:
+def bodies(qm: qmgr.QueueManager, queue: str, **selectors: Any) -> list[bytes]:
     """What a browse shows."""
-    return [message.body for message in qm.browse(queue)]
+    return [message.body for message in qm.browse(queue, **selectors)]
 
 
 def drain(qm: qmgr.QueueManager | qmgr.UnitOfWork, queue: str) -> list[bytes]:
