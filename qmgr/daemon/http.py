@@ -12,6 +12,7 @@ import re
 import socket
 import ssl
 import threading
+from functools import partial
 from http import HTTPStatus
 
 from logger.disk import way_on
@@ -52,7 +53,7 @@ class HttpListener:
         self._socket: socket.socket | None = None
         self._open: set[Connection] = set()
         self._lock = threading.Lock()
-        self.strangers = Strangers(service.clock.elapsed_ns, self._crowded)
+        self.strangers = Strangers(service.clock.elapsed_ns, partial(service.say, "AMQ9032", name=config.name))
 
     def start(self) -> None:
         listening = sockets.listen_tcp(self.config.address, self.config.port)
@@ -99,9 +100,6 @@ class HttpListener:
                 return True
             self.service.clock.wait(threading.Event(), PAUSE)
         return False
-
-    def _crowded(self) -> None:
-        self.service.say("AMQ9032", name=self.config.name, count=len(self.strangers))
 
     def forget(self, connection: "Connection") -> None:
         with self._lock:

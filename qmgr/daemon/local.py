@@ -60,7 +60,7 @@ class LocalListener:
         self._clients = Clients(service, place.listener)
         self._listening: Socket | None = None
         self._unbind: Callable[[], None] = lambda: None
-        self._strangers = Strangers(service.clock.elapsed_ns, self._crowded)
+        self._strangers = Strangers(service.clock.elapsed_ns, partial(service.say, "AMQ9032", name=place.listener))
         self._unknown: dict[Socket, tuple[Stranger, Socket]] = {}  # and what hangs up: TLS takes the first one over
         self._refusing = self._closed = False
 
@@ -124,9 +124,6 @@ class LocalListener:
         if known is not None:
             self._strangers.leave(known[0])
             known[1].close()
-
-    def _crowded(self) -> None:
-        self._service.say("AMQ9032", name=self._place.listener, count=len(self._strangers))
 
     def _serve(self, accepted: Socket) -> None:
         """One socket, from its first frame to its end, unless it is an anchor."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
+from functools import partial
 
 from logger.disk import way_on
 from qmgr import sockets
@@ -36,7 +37,7 @@ class StompListener:
         self._login = Login(config, service.authority)
         self._tls = context_of(service, config)
         self._full = False  # the error log has been told
-        self._strangers = Strangers(service.clock.elapsed_ns, self._crowded)
+        self._strangers = Strangers(service.clock.elapsed_ns, partial(service.say, "AMQ9032", name=config.name))
         self._connections: set[Connection] = set()
         self._greeting: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -106,7 +107,7 @@ class StompListener:
                 client.close()
                 raise
             task = loop.create_task(self._greet(client, stranger))
-            stranger.cut = _canceller(task)
+            stranger.cut = task.cancel
             self._greeting.add(task)
             task.add_done_callback(self._greeted(client, stranger, stranger.cut))
 
@@ -133,7 +134,7 @@ class StompListener:
             raise
 
     def _greeted(
-        self, client: socket.socket, stranger: Stranger, cut: Callable[[], None]
+        self, client: socket.socket, stranger: Stranger, cut: Callable[[], object]
     ) -> Callable[[asyncio.Task[None]], None]:
         def over(task: asyncio.Task[None]) -> None:
             self._greeting.discard(task)
@@ -156,9 +157,6 @@ class StompListener:
             self._service.say("AMQ9513", name=self._config.name, count=sessions.limit)
         text = f"there are {sessions.limit} connections already (MaxChannels, MaxActiveChannels); try again later"
         return Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED)
-
-    def _crowded(self) -> None:
-        self._service.say("AMQ9032", name=self._config.name, count=len(self._strangers))
 
     async def _tick(self) -> None:
         """Look at each connection's times, every so often, while there is one."""
@@ -222,13 +220,6 @@ def _forget_frames(exc: BaseException | None) -> None:
 
 def _nothing() -> None:
     """There is nothing to cut."""
-
-
-def _canceller(task: asyncio.Task[None]) -> Callable[[], None]:
-    def cancel() -> None:
-        task.cancel()
-
-    return cancel
 
 
 def make(service: ServiceFace, config: ListenerConfig) -> StompListener:

@@ -18,7 +18,7 @@ PATIENCE_NS = 1_000_000_000  # that each may take to say something, whoever else
 class Stranger:
     """One of them."""
 
-    def __init__(self, came: int, cut: Callable[[], None]) -> None:
+    def __init__(self, came: int, cut: Callable[[], object]) -> None:
         self.came = came
         self.cut = cut  # closes its connection, at once
         self.spoken = False  # it has sent something
@@ -27,8 +27,8 @@ class Stranger:
 class Strangers:
     """Those of one listener. Thread-safe; `cut` is called by whoever brings a new one."""
 
-    def __init__(self, ticks: Callable[[], int], crowded: Callable[[], None], most: int = 0) -> None:
-        """`ticks()` in nanoseconds; `crowded` is called when one has to go, once until there is room.
+    def __init__(self, ticks: Callable[[], int], crowded: Callable[..., None], most: int = 0) -> None:
+        """`ticks()` in nanoseconds; `crowded(count=…)` is called when one has to go, once until there is room.
 
         `most`: of them at a time; 0: as many as there are descriptors for, and MOST at the most.
         """
@@ -42,7 +42,7 @@ class Strangers:
     def __len__(self) -> int:
         return len(self._there)
 
-    def come(self, cut: Callable[[], None]) -> Stranger | None:
+    def come(self, cut: Callable[[], object]) -> Stranger | None:
         """One more; None: there is no room now, try again in a moment."""
         with self._lock:
             now = self._ticks()
@@ -58,7 +58,7 @@ class Strangers:
         if goes is not None:
             goes.cut()
             if not told:
-                self._crowded()
+                self._crowded(count=len(self))
         return new
 
     def _next_to_go(self, now: int) -> Stranger | None:
