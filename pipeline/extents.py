@@ -680,13 +680,7 @@ def _learn(extents: Extents, known: _Known, start: int, stop: int) -> None:
 
 
 def plan(
-    log: LogFiles,
-    start: int,
-    end: int,
-    filters: Filters = EVERYTHING,
-    disk: Disk | None = None,
-    *,
-    names: bool = True,
+    log: LogFiles, start: int, end: int, filters: Filters = EVERYTHING, disk: Disk | None = None, *, names: bool = True
 ) -> list[Part]:
     """The parts to read for the records that begin in [start, end), without what can't hold anything that is wanted.
 

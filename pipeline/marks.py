@@ -302,11 +302,7 @@ def skip(qm: Manager, query: str, batch: int, *, patience: float = PATIENCE) -> 
 
 
 def forget(
-    qm: Manager,
-    query: str | None = None,
-    *,
-    before: datetime.datetime | None = None,
-    patience: float = PATIENCE,
+    qm: Manager, query: str | None = None, *, before: datetime.datetime | None = None, patience: float = PATIENCE
 ) -> int:
     """Delete the marks of a query that will never return, or those of all that were done before a moment; how many.
 

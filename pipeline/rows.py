@@ -90,10 +90,7 @@ def _records(batch: Batch, chosen: Wanted) -> npt.NDArray[np.bool_]:
     """Which of the records may have rows that are wanted."""
     filters, headers = chosen.filters, batch.headers
     keep = np.ones(len(headers), np.bool_)
-    for name, low, high in (
-        ("lsn", filters.low_lsn, filters.high_lsn),
-        ("time", filters.low_time, filters.high_time),
-    ):
+    for name, low, high in (("lsn", filters.low_lsn, filters.high_lsn), ("time", filters.low_time, filters.high_time)):
         if low is not None:
             keep &= headers[name] >= low
         if high is not None:

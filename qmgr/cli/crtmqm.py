@@ -6,17 +6,7 @@ from typing import Any, NoReturn
 import qmgr
 from qmgr import mqsini
 from qmgr.cli import access
-from qmgr.cli.command import (
-    NOT_AVAILABLE,
-    WHERE_FULL,
-    Command,
-    Failure,
-    Parser,
-    absolute,
-    because,
-    complain,
-    whole,
-)
+from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser, absolute, because, complain, whole
 from qmgr.errors import AlreadyExists, IniError, InUse, NameError_, Reason, Unavailable
 from qmgr.ini import ATTRIBUTES, Directory, Whole
 from qmgr.locations import data_root

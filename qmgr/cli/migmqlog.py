@@ -26,12 +26,7 @@ def run(args: argparse.Namespace) -> int:
     log_type = "circular" if args.lc else "linear" if management else None
     try:
         migrate_log(
-            args.m,
-            data_path=args.data_path,
-            log_type=log_type,
-            log_management=management,
-            log_path=args.ld,
-            say=print,
+            args.m, data_path=args.data_path, log_type=log_type, log_management=management, log_path=args.ld, say=print
         )
     except InUse as exc:
         raise access.still_runs(args.m, exc) from exc
@@ -59,11 +54,7 @@ Whatever interrupts it, the old log or the new one is whole: run the same comman
 qm.ini is changed too: LogType, LogManagement, LogPath; all else in it stays as it is.""",
     usage="-m QMgrName [-lc | -ll | -lla | -lln] [-ld dir] [--data-path dir]",
     example="migmqlog -m QM1 -lla",
-    codes={
-        NOT_AVAILABLE: access.OWNED,
-        **WHERE_FULL,
-        BAD_LOG_PATH: "log path not valid",
-    },
+    codes={NOT_AVAILABLE: access.OWNED, **WHERE_FULL, BAD_LOG_PATH: "log path not valid"},
     options=options,
     run=run,
 )

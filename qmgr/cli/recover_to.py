@@ -95,11 +95,7 @@ COMMAND = Command(
     usage="[-m QMgrName] (--lsn LSN | --time TIME) --into DIR [--data-path dir]",
     own_name=False,
     example="qm recover-to -m QM1 --time 2026-11-21T14:30:00 --into /tmp/then",
-    codes={
-        EXISTS: "the directory has a queue manager of that name",
-        NOT_AVAILABLE: access.OWNED,
-        **WHERE_FULL,
-    },
+    codes={EXISTS: "the directory has a queue manager of that name", NOT_AVAILABLE: access.OWNED, **WHERE_FULL},
     options=options,
     run=run,
 )

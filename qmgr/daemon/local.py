@@ -316,13 +316,7 @@ def _unix(service: ServiceFace) -> Place:
         sock, number = sockets.listen_unix(path)
         return sock, lambda: sockets.remove_unix(path, number)
 
-    return Place(
-        name=path,
-        listener=path,
-        bind=bind,
-        welcome=lambda sock: sock,
-        peer=peer,
-    )
+    return Place(name=path, listener=path, bind=bind, welcome=lambda sock: sock, peer=peer)
 
 
 def _tcp(service: ServiceFace, config: ListenerConfig) -> Place:
