@@ -387,8 +387,8 @@ class Connection(asyncio.Protocol):
         self._out.append(data)
         self._out_size += len(data)
 
-    def send_frame(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
-        self.send(encode(self.dialect, command, headers, body))
+    def send_frame(self, command: str, headers: dict[str, str]) -> None:
+        self.send(encode(self.dialect, command, headers))
 
     def _flush(self) -> None:
         if self._out and not self._closing and not self._transport.is_closing():

@@ -54,11 +54,10 @@ class WholeOr:
     high: int = UNLIMITED
 
     def read(self, text: str) -> int | None:
-        if text == self.word:
-            return None
-        if text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= self.high:
-            return int(text)
-        raise ValueError(f"{self.word}, or a whole number from 1 to {self.high}")
+        try:
+            return None if text == self.word else Whole(1, self.high).read(text)
+        except ValueError as exc:
+            raise ValueError(f"{self.word}, or {exc}") from None
 
     def show(self, value: Any) -> str:
         return self.word if value is None else str(value)
