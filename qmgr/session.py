@@ -270,9 +270,10 @@ class Session:
     ) -> tuple[list[Delivery], int]:
         """Hold up to `limit` messages for this client; where there is none, `watch` is woken, once, when one may be.
 
-        Their bodies have `most_bytes`, or more by a part of the last one. Then ask again. Whoever is in line and loses
-        interest calls `unwatch`. Raises TakesWaiting where there is no room in the
-        log and it may not wait for some: `sift` does, then ask again.
+        Any thread does that, under the queue manager's lock, so the watch only passes it on; then ask again. Their
+        bodies have `most_bytes`, or more by a part of the last one. Whoever is in line and loses interest calls
+        `unwatch`. Raises TakesWaiting where the log has no room and it may not wait for some: `sift` does, then ask
+        again.
         """
         try:
             self._require(GET, queue)
@@ -294,10 +295,6 @@ class Session:
         if self._holder is not None:
             self._holder.sift(queue, limit)
         return self.tail
-
-    def watch(self, wake: Callable[[], None]) -> Watch:
-        """For `deliver`: `wake` is called by any thread and under the queue manager's lock, so it only passes it on."""
-        return Watch(wake)
 
     def unwatch(self, queue: str, watch: Watch) -> None:
         if self._holder is not None:

@@ -106,7 +106,7 @@ class Subscription:
             return
         if self._watch is not None and not self._watch.is_set():
             return
-        watch = self._session.watch(self._wake)
+        watch = Watch(self._wake)
         taken: list[Delivery] = []
 
         def deliver() -> int:

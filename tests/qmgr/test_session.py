@@ -9,7 +9,7 @@ from types import FunctionType
 import pytest
 
 import qmgr
-from qmgr.delivery import Holder
+from qmgr.delivery import Holder, Watch
 from qmgr.errors import BackedOut, Inhibited, Mistake, NotAuthorized, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import Peer
 from qmgr.manager import UnitOfWork
@@ -224,7 +224,7 @@ def test_who_waits_is_woken_once_and_passes_on_what_it_does_not_take() -> None:
     made = world()
     one, other = session(made), session(made)
     woken: list[str] = []
-    watch, second = one.watch(lambda: woken.append("one")), other.watch(lambda: woken.append("other"))
+    watch, second = Watch(lambda: woken.append("one")), Watch(lambda: woken.append("other"))
     assert one.deliver("B", 5, watch) == ([], 0)
     assert other.deliver("B", 5, second) == ([], 0)
     made.qm.put("B", b"first")
@@ -347,8 +347,8 @@ def test_a_wake_that_its_receiver_can_not_use_goes_to_the_next() -> None:
     one = made.qm.sessions.open(SOMEBODY, Revoked("mia"))
     other = session(made)
     woken: list[str] = []
-    one.deliver("B", 1, one.watch(lambda: woken.append("one")))
-    other.deliver("B", 1, other.watch(lambda: woken.append("other")))
+    one.deliver("B", 1, Watch(lambda: woken.append("one")))
+    other.deliver("B", 1, Watch(lambda: woken.append("other")))
     revoked.add("mia")
     made.qm.put("B", b"x")
     with pytest.raises(NotAuthorized):
