@@ -37,10 +37,6 @@ PORT = re.compile(":[0-9]*$")
 IPV6 = re.compile("[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")  # without the brackets that it should have
 
 
-def make(service: ServiceFace, config: ListenerConfig) -> "HttpListener":
-    return HttpListener(service, config)
-
-
 class HttpListener:
     """Accepts connections; what they may do is found out with each request."""
 

@@ -12,17 +12,17 @@ def ours(service: Service, config: ini.ListenerConfig | None) -> Listener:
 
 
 def stomp(service: Service, config: ini.ListenerConfig | None) -> Listener:
-    from qmgr.daemon.stomp import make
+    from qmgr.daemon.stomp import StompListener
 
     assert config is not None, "it has a stanza"
-    return make(service, config)
+    return StompListener(service, config)
 
 
 def http(service: Service, config: ini.ListenerConfig | None) -> Listener:
-    from qmgr.daemon.http import make
+    from qmgr.daemon.http import HttpListener
 
     assert config is not None, "it has a stanza"
-    return make(service, config)
+    return HttpListener(service, config)
 
 
 MAKERS: Makers = {

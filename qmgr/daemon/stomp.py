@@ -220,7 +220,3 @@ def _forget_frames(exc: BaseException | None) -> None:
 
 def _nothing() -> None:
     """There is nothing to cut."""
-
-
-def make(service: ServiceFace, config: ListenerConfig) -> StompListener:
-    return StompListener(service, config)

@@ -66,7 +66,7 @@ class Server:
     def __init__(self, directory: Path, channels: ChannelsConfig | None = None, **options: Any) -> None:
         self.face: Face = face(directory, channels)
         self.qm = self.face.manager
-        self.listener = listeners.make(self.face, listening(Protocol.HTTP, **options))
+        self.listener = listeners.HttpListener(self.face, listening(Protocol.HTTP, **options))
         self.listener.start()
         assert self.listener.address is not None
         self.host, self.port = self.listener.address
@@ -1002,7 +1002,7 @@ def test_a_listener_that_nobody_could_use_is_refused(tmp_path: Path) -> None:
     for name in ("cert", "key"):
         (tmp_path / name).write_text("no PEM")
     with pytest.raises(IniError, match="AMQ9255E"):
-        listeners.make(
+        listeners.HttpListener(
             made,
             listening(
                 Protocol.HTTP,

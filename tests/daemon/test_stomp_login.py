@@ -15,7 +15,7 @@ from logger.disk import PosixDisk
 from qmgr import locations, sockets
 from qmgr.configuration import Clash
 from qmgr.daemon.admission import MANY_DENIALS, OF_ONE_USER, Admission
-from qmgr.daemon.stomp import StompListener, make
+from qmgr.daemon.stomp import StompListener
 from qmgr.errors import IniError
 from qmgr.users import Users
 from tests.daemon.certificates import Authority
@@ -228,7 +228,7 @@ def test_a_certificate_that_can_not_be_used_is_named(tmp_path: Path) -> None:
     with queue_manager(tmp_path) as manager:
         service = Service(manager, manager.config.channels)
         with pytest.raises(IniError, match=r"/none\.pem"):
-            make(service, config_of(tls_certificate="/none.pem", tls_key="/none.key"))
+            StompListener(service, config_of(tls_certificate="/none.pem", tls_key="/none.key"))
 
 
 def test_an_address_that_is_taken_is_an_error(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_client_over_stomp_that_is_asked_to_end(server: Server, client: Client
 
 def test_a_client_over_http(tmp_path: Path) -> None:
     made = face(tmp_path, None)
-    listener = listeners.make(made, listening(Protocol.HTTP))  # type: ignore[arg-type]
+    listener = listeners.HttpListener(made, listening(Protocol.HTTP))  # type: ignore[arg-type]
     listener.start()
     assert listener.address is not None
     try:
