@@ -625,7 +625,8 @@ def test_a_commit_that_is_cancelled_before_all_that_was_sent_is_put_is_backed_ou
 
             with served.manager._engine.lock:
                 tasks = [asyncio.create_task(one()) for one in (by_a_block, by_itself)]
-                await asyncio.sleep(0.05)
+                while not all(unit._unit.asked for unit in units):  # what was sent is on its way
+                    await asyncio.sleep(0.01)
                 for task in tasks:
                     task.cancel()
                 await asyncio.sleep(0.05)
