@@ -29,16 +29,8 @@ class Reach:
 
     def connect(self, application: str) -> Connection:
         """To the daemon, or to the process that shares the queue manager. Raises Unavailable, NotAuthorized."""
-        return connect(
-            self.name_or_url,
-            data_path=self.data_path,
-            user=self.user,
-            password=self.password,
-            ca=self.ca,
-            certificate=self.certificate,
-            key=self.key,
-            application=application,
-        )
+        identity = {word: getattr(self, word) for word in IDENTITY}
+        return connect(self.name_or_url, data_path=self.data_path, application=application, **identity)
 
 
 def refuse_unknown(options: Mapping[str, str], *more: str) -> None:
