@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from logger.clock import Clock
+from qmgr import delivery, sockets, values, wire, wireoptions
 from qmgr import session as sessions
-from qmgr import sockets, values, wire, wireoptions
 from qmgr.daemon.beats import NEVER, Beats
 from qmgr.daemon.client import Client, Cursor
 from qmgr.daemon.watcher import Watch, Watcher
@@ -392,7 +392,7 @@ class Calls:
         with waiting_at(name), self._watcher.watching(self.sock, word.set) as self._watch, self._taking_long():
             watch = self._watch
             while not (watch.gone or self._client.closed or self._session.quiescing):
-                waiter = _Waiter(word)
+                waiter = delivery.Watch(word.set)
                 queue = engine.stand(name, waiter, its, which)
                 looked = False  # since it was woken
                 try:
@@ -554,21 +554,6 @@ class Calls:
                 self.sock.sendall(wire.reply(wire.PROGRESS, wire.STEP.pack(done, total)))
         except OSError:
             raise GaveUp from None
-
-
-class _Waiter:
-    """Stands in line at a queue for a call."""
-
-    def __init__(self, word: threading.Event) -> None:
-        self._word = word
-        self._woken = False
-
-    def set(self) -> None:
-        self._woken = True
-        self._word.set()
-
-    def is_set(self) -> bool:
-        return self._woken
 
 
 def _asked(frame: bytes, at: int, *names: str) -> dict[str, Any]:
