@@ -68,9 +68,8 @@ class HttpListener:
             except OSError as exc:
                 if self._socket is None:
                     return
-                hardship.met(
-                    f"listener {name!r} can't accept: {exc}{way_on(exc)}"
-                )  # descriptors: those that are open may be closed
+                # Of descriptors there may be some again: those that are open may be closed.
+                hardship.met(f"listener {name!r} can't accept: {exc}{way_on(exc)}")
                 service.clock.wait(threading.Event(), REST)
                 continue
             connection = Connection(self, accepted, f"{address[0]}:{address[1]}")

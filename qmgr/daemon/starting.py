@@ -94,9 +94,7 @@ class Printer:
     def line(self, text: str) -> None:
         try:
             print(text, flush=True)
-        except (
-            OSError
-        ):  # a full disk, or a pipe that nobody reads: what could not be printed goes nowhere, at the end too
+        except OSError:  # a full disk, or a pipe that nobody reads: what is left goes nowhere, at the end too
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())
             os.close(nowhere)

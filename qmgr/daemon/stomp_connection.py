@@ -110,21 +110,9 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         *("address", "beats", "certificate", "closed", "dialect", "heard", "said", "wall_us"),
-        *(
-            "_around",
-            "_asked",
-            "_began",
-            "_brings",
-            "_closing",
-            "_commands",
-            "_deadline",
-            "_farewell",
-            "_held_up",
-            "_lsn",
-        ),
-        *("_out", "_out_size", "_parser", "_paused", "_pending", "_reading", "_refusal", "_said_all", "_socket"),
-        *("_stalled", "_stranger"),
-        *("_transport", "_moved", "_working"),
+        *("_around", "_asked", "_began", "_brings", "_closing", "_commands", "_deadline", "_farewell", "_held_up"),
+        *("_lsn", "_moved", "_out", "_out_size", "_parser", "_paused", "_pending", "_reading", "_refusal"),
+        *("_said_all", "_socket", "_stalled", "_stranger", "_transport", "_working"),
     )
 
     def __init__(self, around: Surroundings, stranger: Stranger, refusal: MQError | None = None) -> None:

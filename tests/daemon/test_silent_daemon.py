@@ -80,9 +80,8 @@ def test_row_63_every_call_of_a_daemon_that_is_stopped_comes_to_an_end(far: Daem
             with pytest.raises(Unavailable, match=r"it has said nothing for 0\.5 seconds") as caught:
                 call.outcome()
             assert caught.value.reason == Reason.CONNECTION_BROKEN, name
-        with pytest.raises(
-            Unavailable, match=r"does not answer \(it has said nothing for [\d.]+ seconds\)"
-        ):  # the next one would connect again
+        silent = r"does not answer \(it has said nothing for [\d.]+ seconds\)"
+        with pytest.raises(Unavailable, match=silent):  # the next one would connect again
             clients["get"].get("A")
     for client in clients.values():  # gets that were asked for may be made now, so not from their queue
         client.put("B", b"after")
