@@ -172,7 +172,7 @@ class Connection:
         answer = self._exchange(wire.put(0, 0, queue, body, options))
         if answer[4:8] == wire.PLAIN:
             return Message(body, answer[8:], queue)
-        return wire.put_message(answer, _head(answer), queue, body)
+        return wire.put_message(answer, wire.heard(answer), queue, body)
 
     def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
         """Put a message for each body in one unit of work of its own, all with the same options."""
@@ -185,7 +185,7 @@ class Connection:
         """Take a message for good: highest priority first, then the order of commit; see `QueueManager.get`."""
         seconds = wire_wait(wait)
         answer = self._exchange(wire.get(0, 0, queue, seconds, options), waits=seconds != 0.0)
-        return wire.got_message(answer, _head(answer), queue)
+        return wire.got_message(answer, wire.heard(answer), queue)
 
     def get_many(
         self, queue: str, limit: int, *, wait: float | None = 0.0, **options: Unpack[GetOptions]
@@ -428,13 +428,6 @@ class Connection:
         link.await_end()
         link.close()
         self._target.await_end()
-
-
-def _head(answer: bytes) -> wire.Reply:
-    head = wire.decode_reply(answer)
-    if head.op == wire.ERROR:
-        raise wire.error(answer, head)
-    return head
 
 
 class _Cursor:

@@ -170,9 +170,7 @@ class Link:
             raise self._closed(sock, str(exc)) from exc
         if not answer:
             raise self._closed(sock, "the connection was closed")
-        head = wire.decode_reply(answer)
-        if head.op == wire.ERROR:
-            raise wire.error(answer, head)
+        head = wire.heard(answer)
         sockets.limit_receive(sock, 0.0)
         return answer, head
 
@@ -395,7 +393,4 @@ class Link:
 def messages(answers: list[bytes]) -> Iterator[tuple[bytes, wire.Reply]]:
     """The frames of an answer with their heads. Raises the error that one of them is."""
     for answer in answers:
-        head = wire.decode_reply(answer)
-        if head.op == wire.ERROR:
-            raise wire.error(answer, head)
-        yield answer, head
+        yield answer, wire.heard(answer)

@@ -307,6 +307,14 @@ def decode_reply(frame: bytes) -> Reply:
     return Reply(op, flags, begun, expiry, frame[at : at + size].decode(), at + size)
 
 
+def heard(frame: bytes) -> Reply:
+    """The head of a reply. Raises the error that it tells."""
+    head = decode_reply(frame)
+    if head.op == ERROR:
+        raise error(frame, head)
+    return head
+
+
 def is_continued(frame: bytes) -> bool:
     """Does another frame of the same answer follow?"""
     return frame[4] == PROGRESS or frame[4] == ALIVE or frame[5] & MORE != 0

@@ -232,9 +232,7 @@ class Pool:
         self._all.add(channel)
         try:
             [answer] = await channel.ask(wire.hello(wire.JOIN, bytes.fromhex(link.token)))
-            head = wire.decode_reply(answer)
-            if head.op == wire.ERROR:
-                raise wire.error(answer, head)
+            wire.heard(answer)
             if channel not in self._all:
                 raise Broken("the queue manager has closed it")
             channel.joined = True  # not before: another task would take one that was refused
