@@ -4,6 +4,7 @@ import gzip
 import random
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import attrs
@@ -161,6 +162,18 @@ def test_a_chunk_that_grows_beyond_what_the_table_says_is_no_bomb(kind: Compress
     assert made.unpack(b"noise" * 9, 5) is None
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_chunk_that_says_that_it_grows_beyond_that_takes_no_memory(kind: Compression) -> None:
+    made = compressed.codec(kind, "")
+    bomb = made.pack(bytes(8 << 20))
+    tracemalloc.start()
+    try:
+        assert made.unpack(bomb, CHUNK) is None
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
 @given(st.binary(max_size=400))
 def test_noise_is_no_table(data: bytes) -> None:
     assert decode_table(data) is None
@@ -172,9 +185,23 @@ def test_noise_is_no_table(data: bytes) -> None:
 
 
 def test_a_whole_table_that_lies_about_its_chunks_is_refused() -> None:
-    for chunk, size in ((0, 10), (compressed.LARGEST_CHUNK + 1, 10), (5, 11)):
-        table = compressed.Table(chunk=chunk, size=size, head=bytes(128), entries=((1, 1, 1), (1, 1, 1)))
-        assert decode_table(table.encode()[: -compressed.FOOT.size]) is None
+    largest = compressed.LARGEST_CHUNK
+    for chunk, size, chunks, right in (
+        (0, 10, 2, False),
+        (5, 11, 2, False),
+        (largest, largest, 1, True),
+        (largest + 1, largest + 1, 1, False),
+    ):
+        table = compressed.Table(chunk=chunk, size=size, head=bytes(128), entries=((1, 1, 1),) * chunks)
+        assert decode_table(table.encode()[: -compressed.FOOT.size]) == (table if right else None)
+
+
+def test_a_flip_anywhere_in_a_table_is_seen_in_the_table_itself() -> None:
+    table = compressed.Table(chunk=5, size=10, head=bytes(128), entries=((1, 2, 3), (4, 5, 6)))
+    data = table.encode()[: -compressed.FOOT.size]
+    assert decode_table(data) == table
+    for at in range(len(data)):
+        assert decode_table(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) is None
 
 
 def test_the_other_kind_of_file_under_the_name_is_refused() -> None:
@@ -210,6 +237,15 @@ def test_a_file_too_large_for_its_table_is_refused_before_anything_is_written() 
     with pytest.raises(LogError, match="too large"):
         compress(disk, "/S0000000.LOG", "/S0000000.LOG.gz", Compression.GZIP, chunk_bytes=3)
     assert disk.files() == ["/S0000000.LOG"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_largest_table_is_read_and_one_more_chunk_is_refused(kind: Compression) -> None:
+    most = (compressed.LARGEST_TABLE - compressed.FRONT.size - compressed.FOOT.size) // compressed.ENTRY.size
+    disk, path = packed(bytes(most), kind, chunk=1)
+    assert whole(disk, path) == bytes(most)
+    with pytest.raises(LogError, match="too large"):
+        packed(bytes(most + 1), kind, chunk=1)
 
 
 WITHOUT = """

@@ -274,6 +274,13 @@ def test_replace_file_leaves_no_trace_of_its_work(tmp_path: Path) -> None:
     assert disk.list(f"{tmp_path}/none") == []
 
 
+def test_what_was_put_in_the_place_of_a_file_is_there_after_a_crash() -> None:
+    disk = SimDisk()
+    disk.poke("/f", b"one")
+    disks.replace_file(disk, "/f", b"two")
+    assert disk.crash(LOSE_ALL).peek("/f") == b"two"
+
+
 def test_replace_file_on_a_full_disk_names_the_file_and_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
