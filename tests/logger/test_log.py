@@ -297,6 +297,37 @@ def test_row_42_no_crash_tears_both_a_header_and_a_copy_of_the_control_file(log_
     assert not any(met)
 
 
+def test_row_42_a_start_that_has_one_copy_of_the_control_file_makes_the_other_before_it_mends_a_header() -> None:
+    """A power failure tears the one as an extent is taken at a border, the next one may tear that extent's header."""
+    disk, log = made()
+    for _ in range(5):  # so that no extent is as it was made
+        log.force(append(log, bytes(EXTENT // 2)))
+        with log.lock:
+            assert log.advance(0, 0)
+        log.force(log.buffer.tail)
+        log.move_head(log.durable, log.durable)
+    assert log.durable % EXTENT == 0
+    end = log.durable
+    torn: list[SimDisk] = []
+
+    def look(kind: str, path: str) -> None:
+        if (kind, path) == ("sync", control_path("/log")):
+            torn.append(disk.snapshot(Loss(sectors="noise")))
+
+    disk.before_effect = look
+    log.force(append(log, b"takes an extent"))
+    assert len(torn) == 1
+    again: list[SimDisk] = []
+    there = torn[0].snapshot(KEEP_ALL)
+    there.before_effect = lambda kind, path: again.extend(
+        there.snapshot(Loss(sectors=sectors)) for sectors in ("noise", "zero", "old")
+    )
+    _, log = begun(there)
+    assert log.durable == end
+    for twice in again:
+        assert begun(twice)[1].durable == end
+
+
 def test_a_control_file_that_could_not_be_written_is_never_written_again() -> None:
     """Whoever waited to write it next, as a leader that has begun an extent, hears of it before he writes anything."""
     disk, log = made()
@@ -708,6 +739,24 @@ def test_row_44_an_extent_of_a_linear_log_whose_part_belongs_into_another_file_i
     disk.poke(path, attrs.evolve(header, sequence=7).encode() + disk.peek(path)[PAGE:])
     with pytest.raises(LogDamaged, match=r"belongs into S0000006\.LOG"):
         begun(disk.crash(KEEP_ALL), log_type=LogType.LINEAR)
+
+
+def test_an_extent_that_was_let_go_of_stays_gone_after_a_crash() -> None:
+    """Else it could be there again though one behind it is not: before a gap."""
+    disk, log = made(log_type=LogType.LINEAR)
+    for _ in range(10):
+        log.force(append(log, bytes(EXTENT // 2)))
+        log.provide()
+        log.move_head(log.durable, log.durable)
+    let_go = log.inactive()
+    assert len(let_go) > 3
+    for sequence in let_go:
+        log.recycle(sequence)
+        assert f"/log/active/S{sequence - 1:07d}.LOG" not in disk.snapshot(LOSE_ALL).files("/log/active")
+    kept = [path for path in disk.files("/log/active") if "/R" in path]
+    assert len(kept) == 2
+    assert log.reduce(9) == len(kept)
+    assert not set(kept) & set(disk.snapshot(LOSE_ALL).files("/log/active"))
 
 
 def test_a_reader_that_owns_nothing_sees_the_same() -> None:
