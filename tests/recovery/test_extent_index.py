@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from logger.compressed import Compression, compress
 from logger.control import ControlState
 from logger.errors import LogDamaged
+from logger.frame import HEADER
 from logger.history import History
 from recovery import extent_index, records
 from recovery.extent_index import (
@@ -323,13 +324,36 @@ def test_an_index_of_the_format_before_is_built_again() -> None:
     assert is_kept(disk, place)
 
 
-def test_the_queues_of_a_block_are_named_unless_there_are_too_many() -> None:
-    bodies = [(int(Kind.GET), 0, records.Get(number, [1]).encode()[2]) for number in range(FEW + 1)]
+@pytest.mark.parametrize("count", [FEW, FEW + 1])
+def test_the_queues_of_a_block_are_named_unless_there_are_too_many(count: int) -> None:
+    bodies = [(int(Kind.GET), 0, records.Get(number, [1]).encode()[2]) for number in range(count)]
     disk, state = written_by_the_log([*bodies, *[(int(Kind.GET), 0, bytes(12))] * 6000])
     history = History(disk, [ACTIVE], ID, EXTENT)
     index = load_or_build(disk, history, state, history.places()[1])
-    assert [one.queues for one in index.blocks] == [None, (0,)]
-    assert index.queues == tuple(range(FEW + 1))
+    assert [one.queues for one in index.blocks] == [None if count > FEW else tuple(range(count)), (0,)]
+    assert index.queues == tuple(range(count))
+
+
+def test_a_record_at_the_border_of_two_blocks_counts_in_the_one_that_it_begins() -> None:
+    """Else who looks for its queue would pass over the block that has it."""
+    bodies = [records.Put(queue, 0, b"", b"").encode()[2] for queue in (1, 2)]
+    size = 1024 - HEADER.size
+    first, second = ((int(Kind.PUT), 0, body.ljust(size, b"x")) for body in bodies)
+    disk, state = written_by_the_log([first] * (BLOCK // 1024) + [second] * (EXTENT // 1024))
+    history = History(disk, [ACTIVE], ID, EXTENT)
+    index = load_or_build(disk, history, state, history.places()[1])
+    assert [one.queues for one in index.blocks[:2]] == [(1,), (2,)]
+    assert index.blocks[0].records == BLOCK // 1024
+
+
+def test_an_index_that_says_that_it_is_larger_than_any_is_none() -> None:
+    disk, state, history = logged()
+    data = encode(load_or_build(disk, history, state, history.places()[1]))
+    assert decode(data) is not None
+    for at in (16, 20):
+        rest = bytearray(data[12:])
+        struct.pack_into("<I", rest, at - 12, extent_index.LARGEST + 1)
+        assert decode(data[:8] + struct.pack("<I", crc32(rest)) + rest) is None
 
 
 def test_row_43_the_index_of_another_extent_is_built_again() -> None:
