@@ -8,7 +8,7 @@ import pytest
 from logger import at_rest
 from logger import log as logs
 from logger.compressed import Compression, compress
-from logger.disk import PAGE
+from logger.disk import PAGE, File
 from logger.errors import LogDamaged
 from logger.extent import decode_header, linear_number
 from logger.frame import FILL
@@ -116,6 +116,26 @@ def test_numbers_begin_again_after_ten_million_extents() -> None:
     assert disk.exists(f"{ACTIVE}/S0000000.LOG")
 
 
+@pytest.mark.parametrize("first", [1, 9_999_999])
+def test_only_what_is_from_a_part_on_is_opened_where_the_numbers_begin_again_too(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = with_extents(range(first, first + 4))
+    opened: list[str] = []
+    opening = disk.open_read
+
+    def open_read(path: str) -> File:
+        opened.append(path)
+        return opening(path)
+
+    monkeypatch.setattr(disk, "open_read", open_read)
+    for since in range(first, first + 4):
+        opened.clear()
+        there = list(range(since, first + 4))
+        assert list(history(disk).places_from(since)) == there
+        assert {path for path in opened if path.endswith(".LOG")} == {f"{ACTIVE}/{name(one)}" for one in there}
+
+
 WRONG: dict[str, Callable[[bytes], bytes]] = {
     "another log's": lambda _: content(2, log_id=b"x" * 16),
     "under the name of another": lambda _: content(3),
@@ -201,6 +221,31 @@ def test_files_that_are_moved_while_the_directories_are_looked_at_are_found(monk
     assert seen.places()[4].form is Form.COMPRESSED
     assert list(seen.places()) == [2, 3, 4, 5], "what was removed is gone"
     assert seen.damaged == []
+
+
+def test_a_file_that_is_moved_in_two_looks_at_the_directories_is_found_in_the_third(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = with_extents(range(1, 4))
+    path = to_archive(disk, f"{ACTIVE}/{name(2)}")
+    plain = disk.peek(path)
+    listing = disk.list
+    looks = 0
+
+    def listed(directory: str) -> list[str]:
+        nonlocal looks
+        names = listing(directory)
+        if directory == ARCHIVE:
+            looks += 1
+            if looks == 1:
+                squeeze(disk, path)
+            elif looks == 2:
+                disk.poke(path, plain)
+                disk.remove(path + Compression.GZIP.suffix)
+        return names
+
+    monkeypatch.setattr(disk, "list", listed)
+    assert list(history(disk).places()) == [1, 2, 3]
 
 
 def test_a_name_that_was_given_to_another_part_of_the_log_is_not_taken_for_the_old_one() -> None:
