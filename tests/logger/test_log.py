@@ -716,6 +716,22 @@ def test_rows_42_and_43_a_gap_behind_what_an_older_control_file_knows_is_not_jum
     reader.close()
 
 
+def test_row_46_what_the_control_file_knows_to_be_durable_is_not_taken_for_a_torn_tail() -> None:
+    """Nothing else is left that knows: all behind it is zeros, and no checkpoint was there since."""
+    disk, log = made()
+    while not log._extents.holds(2):
+        log.force(append(log, bytes(3000)))
+    assert log.state.durable > EXTENT + 30 * PAGE
+    paths = [log._extents.at(sequence).path for sequence in (1, 2)]
+    log.close(clean=False)
+    disk = disk.crash(KEEP_ALL)
+    for path, kept in zip(paths, (DATA + 20 * PAGE, PAGE), strict=True):
+        data = disk.peek(path)
+        disk.poke(path, data[:PAGE] + bytes(DATA - PAGE) + data[DATA:kept].ljust(len(data) - DATA, b"\0"))
+    with pytest.raises(LogDamaged):
+        begun(disk)
+
+
 @pytest.mark.parametrize("log_type", LogType)
 def test_row_44_two_extents_that_have_changed_places_are_refused(log_type: LogType) -> None:
     disk, log = made(log_type=log_type)
