@@ -14,17 +14,19 @@ import pytest
 
 import qmgr
 from logger import control, extent, frame, integrity, lsn
-from logger.at_rest import read_only
+from logger.at_rest import control_path, read_only
 from logger.compressed import Compression, compress
 from logger.control import ControlState
 from logger.disk import make_dirs
 from logger.extent import DATA, decode_header, file_name
 from logger.reader import Record
-from qmgr import locations, repairing
+from qmgr import ini, locations, repairing
 from qmgr.openfiles import segment_path
 from qmgr.repairing import Repair
+from qmgr.segments import segments_below
 from recovery import checkpoint, records
-from recovery.diagnosis import TABLE, Lost, Put
+from recovery.checkpoint import decode_file
+from recovery.diagnosis import TABLE, Lost, Put, PutMade
 from recovery.records import Kind
 from tests.conftest import SOAK
 from tests.model import Model
@@ -607,6 +609,42 @@ def test_segments_get_numbers_that_no_file_has_however_long_those_are() -> None:
         make_dirs(disk, f"{where.queues}/Q")
         disk.poke(segment_path(f"{where.queues}/Q", number), b"segment")
     assert repairing._counters(disk, where)["segment"] == 123_456_790
+
+
+def test_segments_of_a_queue_that_is_built_again_of_images_get_such_numbers_too() -> None:
+    """The log has those of the segments that were there when it was written, and no more."""
+    life = Life(LINEAR)
+    born(life)
+    life.put("A", size=9000, number=3)
+    life.qm.record_image()
+    life.crash(KEEP_ALL)
+    state = control.read(life.disk, CONTROL)[1]
+    for path in (NEWEST, PREVIOUS):
+        poke(life, path, 60, b"????")
+    where = locations.find(NAME, DATA_PATH)
+    queue = next(name for name, numbers in segments_below(life.disk, where.queues).items() if numbers)
+    life.disk.poke(segment_path(f"{where.queues}/{queue}", 900), b"segment")
+    found = check(life)
+    assert rows(found) == {"checkpoints_lost_images_there"}
+    made = [one.make() for one in found.examination.changes if isinstance(one, PutMade)]
+    decoded = decode_file(made[0])
+    assert decoded is not None
+    assert decoded[0].counters["segment"] > 900
+    assert life.disk.peek(segment_path(f"{where.queues}/{queue}", 900)) == b"segment"
+    assert decoded[0].log_id == state.log_id.hex()
+
+
+@pytest.mark.parametrize("files", [3, 510, 511])
+def test_an_ini_that_is_made_of_the_largest_log_can_be_read(files: int) -> None:
+    disk, where = SimDisk(), locations.find(NAME, DATA_PATH)
+    state = attrs.evolve(
+        control.read(of("circular-killed").fork().disk, CONTROL)[1], extents=tuple((n, 0) for n in range(files))
+    )
+    make_dirs(disk, where.log_dir)
+    disk.poke(control_path(where.log_dir), state.encode(1).ljust(control.COPY, b"\0") * 2)
+    made = repairing._config_of_log(disk, where)
+    assert made is not None
+    assert ini.parse(ini.render(made).encode(), where.ini).log.max_files == min(files + 2, 511)
 
 
 def test_checkpoints_lost() -> None:
