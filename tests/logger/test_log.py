@@ -1210,13 +1210,14 @@ class Slow(SimClock):
 
 @pytest.mark.parametrize("log_type", LogType)
 @pytest.mark.parametrize("number", [2, 5])
-def test_what_another_log_has_in_an_extent_is_never_deleted(log_type: LogType, number: int) -> None:
+@pytest.mark.parametrize("sequence", [9, 0])
+def test_what_another_log_has_in_an_extent_is_never_deleted(log_type: LogType, number: int, sequence: int) -> None:
     """Somebody moved it here by mistake: it may be the only copy. A cut one of this log is left alone as well."""
     disk, log = made(log_type=log_type)
     log.force(append(log, b"there"))
     other = log.state.log_id[::-1]
     path = f"/log/active/S{number:07}.LOG"
-    theirs = ExtentHeader(number=number, log_id=other, sequence=9, extent_bytes=EXTENT, epoch=1, time=0)
+    theirs = ExtentHeader(number=number, log_id=other, sequence=sequence, extent_bytes=EXTENT, epoch=1, time=0)
     cut = ExtentHeader(number=9, log_id=ID, sequence=12, extent_bytes=EXTENT, epoch=1, time=0)
     left = disk.crash(LOSE_ALL)
     for name, header in ((path, theirs), ("/log/active/S0000009.LOG", cut)):
