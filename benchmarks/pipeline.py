@@ -31,8 +31,9 @@ from benchmarks.memory import highest, resident
 from logger import frame
 from logger.disk import PAGE, PosixDisk, PosixFile
 from logger.extent import DATA, ExtentHeader, file_name, linear_number
-from pipeline import extents, rows, session
-from pipeline.extents import EVERYTHING, Filters, Part
+from pipeline import dividing, finding, naming, rows, session
+from pipeline.dividing import Part
+from pipeline.filters import EVERYTHING, Filters
 from pipeline.schema import ARROW, COLUMNS, SQL
 from qmgr.message import describe
 from recovery import extent_index
@@ -94,7 +95,7 @@ def write_log(path: Path, shape: str, count: int, extent: int) -> None:
             frame.encode_into(page, at % extent, seed, 1, at, uow, begun + number, back, kind, frame.WHOLE, head, data)
             at = frame.after(at + length)
     _keep(path, at // extent, page)
-    log, disk = extents.find(str(path)), PosixDisk()
+    log, disk = finding.find(str(path)), PosixDisk()
     history = log.history(disk)
     for place in list(history.places().values())[:-1]:
         reader = log.reader(history)
@@ -131,9 +132,9 @@ class Read:
 
 
 def decode(path: Path, columns: tuple[str, ...], filters: Filters = EVERYTHING) -> Read:
-    log = extents.find(str(path))
+    log = finding.find(str(path))
     before, begin, worked = resident(), time.perf_counter(), time.process_time()
-    parts = extents.plan(log, log.first(), log.end(), filters)
+    parts = dividing.plan(log, log.first(), log.end(), filters)
     count = sum(batch.num_rows for part in parts for batch in rows.batches(part, columns, filters))
     seconds, worked = time.perf_counter() - begin, time.process_time() - worked
     return Read(count, seconds, worked, before, highest())
@@ -177,10 +178,10 @@ class Counted(PosixFile):
 def filtered(path: Path, records: int) -> list[Figure]:
     """A filter on one queue of many, and on a part of the time."""
     home = path / "units"
-    log = extents.find(str(home))
+    log = finding.find(str(home))
     first, end = log.first(), log.end()
     [begun] = next(iter(rows.batches(Part(log, first, first + 8, 0), ("time",))))["time"].cast("int64").to_pylist()
-    extents.named(log, end)  # as whoever reads it more than once has it
+    naming.named(log, end)  # as whoever reads it more than once has it
     found = []
     for what, filters in {
         f"one queue of {QUEUES}, used all the time": Filters(objects=frozenset({"Q7"})),
@@ -190,7 +191,7 @@ def filtered(path: Path, records: int) -> list[Figure]:
     }.items():
         disk, begin = Counting(), time.perf_counter()
         count = 0
-        for part in extents.plan(log, first, end, filters, disk):
+        for part in dividing.plan(log, first, end, filters, disk):
             count += sum(batch.num_rows for batch in rows.batches(part, COLUMNS, filters, disk))
         seconds = time.perf_counter() - begin
         share = disk.bytes / (end - first) * 100
@@ -223,10 +224,10 @@ def total(column: pa.Array) -> int:
 
 def added_up(path: Path, columns: tuple[str, ...]) -> tuple[Read, Sums]:
     """Count and sums of all columns, by this process."""
-    log = extents.find(str(path))
+    log = finding.find(str(path))
     before, begin, worked = resident(), time.perf_counter(), time.process_time()
     sums = [0] * (1 + len(columns))
-    for part in extents.plan(log, log.first(), log.end()):
+    for part in dividing.plan(log, log.first(), log.end()):
         for batch in rows.batches(part, columns):
             sums = [a + b for a, b in zip(sums, (batch.num_rows, *map(total, batch.columns)), strict=True)]
     seconds, worked = time.perf_counter() - begin, time.process_time() - worked

@@ -13,9 +13,9 @@ import attrs
 
 from logger.crc import crc32
 from logger.disk import Disk, PosixDisk
-from pipeline import extents
-from pipeline.extents import LogFiles
+from pipeline import finding
 from pipeline.images import columns_of, records_of
+from pipeline.log_files import LogFiles
 from qmgr import locations
 from qmgr.objects import mangle
 from qmgr.openfiles import OpenFiles
@@ -79,7 +79,7 @@ def fingerprint() -> "Column":
 def _messages(name: str, data_path: str, disk: Disk) -> Iterator[tuple[str, str, int | None, int, bytes]]:
     """(queue, state, sequence, backout count, encoded message) of each persistent message."""
     location = locations.find(name, data_path)
-    log = extents.find(data_path, name, disk)
+    log = finding.find(data_path, name, disk)
     _, catalogue = checkpoint.read_files(disk, location.data_dir, log.log_id)[0]
     queues = {one["definition"]["id"]: one for line in catalogue if "definition" in (one := json.loads(line))}
     locked: set[tuple[int, int]] = set()

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pipeline import worker
-from pipeline.extents import find
+from pipeline.finding import find
 from pipeline.images import MESSAGE, Extent, batches, parts_of
 from pipeline.schema import SQL, arrow_of
 

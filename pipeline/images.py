@@ -18,8 +18,9 @@ from logger.disk import Disk, PosixDisk
 from logger.errors import LogDamaged
 from logger.reader import Record
 from pipeline.details import texts
-from pipeline.extents import LogFiles, Part, plan
+from pipeline.dividing import Part, plan
 from pipeline.filters import Filters
+from pipeline.log_files import LogFiles
 from pipeline.schema import arrow_of
 from qmgr.message import HEAD, IN_GROUP, standing
 from qmgr.segments import cells_of

@@ -13,7 +13,9 @@ from logger import lsn
 from logger.disk import Disk, PosixDisk
 from logger.errors import NotInLog
 from logger.extent import file_name, linear_number
-from pipeline.extents import EVERYTHING, Filters, LogFiles, find
+from pipeline.filters import EVERYTHING, Filters
+from pipeline.finding import find
+from pipeline.log_files import LogFiles
 from pipeline.paths import local
 from pipeline.schema import ARROW, COLUMNS, SQL, column
 from qmgr.errors import Mistake

@@ -1,7 +1,7 @@
 """The data source `qmgr.log`: the recovery log as a table and as a stream of Spark, a row per operation.
 
-Which columns there are is the business of `pipeline/schema.py`, what lies where that of `pipeline/extents.py`, and what
-a record says that of `pipeline/rows.py`.
+Which columns there are is the business of `pipeline/schema.py`, what lies where that of `pipeline/log_files.py`, and
+what a record says that of `pipeline/rows.py`.
 """
 
 import sys

@@ -19,7 +19,8 @@ from logger import lsn
 from logger.disk import PosixDisk
 from logger.errors import ExtentGone, LogDamaged
 from pipeline import worker
-from pipeline.extents import LogFiles, divided
+from pipeline.dividing import divided
+from pipeline.log_files import LogFiles
 from pipeline.log_options import LATEST, Asked, lsn_of
 from pipeline.log_table import LogPartition, needs_names, rows_in
 from qmgr.errors import Mistake

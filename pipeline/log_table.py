@@ -25,7 +25,8 @@ from pyspark.sql.datasource import (
 from logger import lsn
 from logger.disk import Disk
 from pipeline import worker
-from pipeline.extents import Filters, Part, plan
+from pipeline.dividing import Part, plan
+from pipeline.filters import Filters
 from pipeline.log_options import LATEST, Asked, lsn_of, microseconds
 from pipeline.mounted import seen
 from pipeline.rows import batches

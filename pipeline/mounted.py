@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from logger.disk import Disk, PosixDisk
 from logger.errors import LogDamaged, LogError
-from pipeline.extents import LogFiles
+from pipeline.log_files import LogFiles
 
 
 @contextlib.contextmanager

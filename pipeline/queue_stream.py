@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from pipeline import queue_rows
-from pipeline.extents import named
 from pipeline.log_options import Asked
 from pipeline.log_stream import LogStream, Offset, UnlimitedLogStream
 from pipeline.mounted import seen
+from pipeline.naming import named
 from pipeline.queue_rows import Seen, seen_in_log
 from pipeline.visible import Range
 from qmgr import UnknownQueue

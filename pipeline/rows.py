@@ -12,8 +12,9 @@ from logger.errors import LogDamaged
 from logger.extent import file_name, linear_number
 from logger.reader import Record
 from pipeline.columns import Columns, Names
-from pipeline.extents import LogFiles, Part
+from pipeline.dividing import Part
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
+from pipeline.log_files import LogFiles
 from pipeline.operations import KINDS, Batch, Operations, of_record, of_window, operations
 from pipeline.schema import arrow_of
 from pipeline.windows import Window, windows

@@ -18,7 +18,7 @@ from logger.disk import Disk, PosixDisk
 from logger.errors import LogDamaged, LogError
 from logger.history import History, Place
 from logger.reader import LogReader, Record
-from pipeline.extents import LogFiles
+from pipeline.log_files import LogFiles
 from recovery import extent_index, replay
 from recovery.records import Kind, not_understood
 from recovery.replay import Batch, Puts

@@ -44,7 +44,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from logger import lsn as lsns
-from pipeline import extents
+from pipeline import naming
 from pipeline.jobs import common, lives, output
 from pipeline.report import TEXT, Report, named
 from qmgr.objects import check_name
@@ -455,7 +455,7 @@ def refuse_unknown(args: argparse.Namespace) -> None:
     wanted = {name for name in args.in_order if name != EVERY and not NUMBERED.fullmatch(name)}
     wanted -= {*log.names.values()}
     if wanted:  # it may be one that was deleted
-        wanted -= {*extents.named(log, log.end()).names.values()}
+        wanted -= {*naming.named(log, log.end()).names.values()}
     if wanted:
         raise common.Failure(f"--in-order names {', '.join(sorted(wanted))}, and the log tells of no such queue.")
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from logger import lsn as lsns
 from logger.disk import PosixDisk, absolute_path
 from logger.errors import LogError, NotInLog
-from pipeline import extents, log_options, session
-from pipeline.extents import LogFiles
+from pipeline import finding, log_options, session
+from pipeline.log_files import LogFiles
 from pipeline.paths import local
 from pipeline.session import INSTALL
 from qmgr import locations
@@ -152,7 +152,7 @@ def place(text: str) -> Place:
 
 def find_log(args: argparse.Namespace) -> LogFiles:
     """The log, which lies elsewhere than `--out`. Raises Failure, LogError, OSError."""
-    log = extents.find(args.path, args.qmgr)
+    log = finding.find(args.path, args.qmgr)
     if Path(directory(args.out)).resolve() in {Path(one).resolve() for one in log.directories}:
         raise Failure(f"--out is {args.out!r}, where the log lies; name a folder of its own.")
     return log
@@ -199,7 +199,7 @@ def log_table(spark: "SparkSession", args: argparse.Namespace, columns: str | No
 
     Raises Failure, LogError, OSError.
     """
-    log = extents.find(args.path, args.qmgr)
+    log = finding.find(args.path, args.qmgr)
     since, until = bounds(log, args)
     session.fit(spark, until - (log.first() if since is None else since))
     return read_log(spark, args.path, args.qmgr, since, until, columns)

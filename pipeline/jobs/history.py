@@ -21,10 +21,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
 
 from logger import lsn as lsns
-from pipeline import extents, manifest, session
-from pipeline.extents import LogFiles
+from pipeline import finding, manifest, session
 from pipeline.jobs import common, output, written
 from pipeline.jobs.common import DIFFERENT, GOOD, LONGEST_NUMBER, Failure, say, step
+from pipeline.log_files import LogFiles
 from pipeline.manifest import Manifest, Run
 from pipeline.report import TEXT, Report
 
@@ -64,14 +64,14 @@ def at_once(text: str) -> int:
 def check(args: argparse.Namespace) -> None:
     since, _ = common.check(args)
     folder = common.out_folder(args)
-    known = lake_of(extents.find(args.path, args.qmgr), folder)
+    known = lake_of(finding.find(args.path, args.qmgr), folder)
     if known is not None and known.runs and args.since is not None:
         refuse_gap(folder, known, since)
     output.check(args, NAME, writes(folder))
 
 
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
-    log = extents.find(args.path, args.qmgr)
+    log = finding.find(args.path, args.qmgr)
     folder = common.out_folder(args)
     with output.owned(folder, NAME, writes(folder)):
         return _Lake(spark, args, log, folder).advance()

@@ -25,9 +25,8 @@ from pyspark.sql import functions as F
 from logger import lsn as lsns
 from logger.disk import PosixDisk, absolute_path, make_dirs
 from logger.extent import file_name, linear_number
-from pipeline import built, extents, session
+from pipeline import built, finding, session
 from pipeline.built import LOCKED, READY, UNCOMMITTED, Content, Contents
-from pipeline.extents import LogFiles
 from pipeline.image_source import image_table
 from pipeline.images import Extent, records_of
 from pipeline.jobs import common, output, written
@@ -43,6 +42,7 @@ from pipeline.jobs.content import (
     what_is_left,
 )
 from pipeline.jobs.output import Output
+from pipeline.log_files import LogFiles
 from pipeline.log_options import microseconds
 from pipeline.paths import local
 from pipeline.report import TEXT, Report
@@ -160,7 +160,7 @@ def refuse_into(qmgr: str, path: str, into: str) -> None:
 
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
     refuse_folder(args)
-    log = extents.find(args.path, args.qmgr)
+    log = finding.find(args.path, args.qmgr)
     with output.workshop(common.out_folder(args), NAME, WRITES) as shop:
         return _Rebuild(spark, args, log, shop).run()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import qmgr
-from pipeline import extents, opened, session
+from pipeline import naming, opened, session
 from tests.commands import Commands
 from tests.daemon.daemons import Daemons
 from tests.pipeline.queues import serving
@@ -26,7 +26,7 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 def _forgotten() -> None:
     """What one test has learned of a log is none of the next one's: all logs on simulated disks have one identity."""
     opened._indexes.clear()
-    extents._known.clear()
+    naming._known.clear()
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from logger import frame
 from logger.extent import DATA, file_name, linear_number
-from pipeline.extents import LogFiles, find
+from pipeline.finding import find
+from pipeline.log_files import LogFiles
 from pipeline.schema import ARROW
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 from logger.disk import Disk
 from logger.extent import file_name, linear_number
 from logger.reader import Record
-from pipeline.extents import LogFiles
 from pipeline.filters import EVERYTHING, Filters
+from pipeline.log_files import LogFiles
 from pipeline.schema import COLUMNS
 from qmgr.message import HEAD, IN_GROUP, Value, decode_properties, standing
 from recovery import records

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import qmgr
-from pipeline import extents
+from pipeline import finding, log_files
 from pipeline.__main__ import parser_of
 from pipeline.jobs import audit, job, lives
 from pipeline.jobs.audit import Scope
@@ -40,7 +40,7 @@ class Lived:
             random_life(life, random.Random(seed + 40), STEPS)
             life.qm.end("quiesce")
             self.lives.append(life)
-            self.logs.append(reference.rows(extents.find(f"{LOG}/{NAME}", None, life.disk), life.disk))
+            self.logs.append(reference.rows(finding.find(f"{LOG}/{NAME}", None, life.disk), life.disk))
 
     def rows(self) -> list[Row]:
         return [row for number, log in enumerate(self.logs) for row in apart(log, number)]
@@ -167,7 +167,7 @@ def test_what_was_rolled_forward_is_in_order_where_the_log_begins_in_the_midst_o
         world.qm.checkpoint()
     world.qm.resolve(xid, True)
     world.qm.end()
-    rows = reference.rows(extents.find(DATA, world.qm.name, world.disk), world.disk)
+    rows = reference.rows(finding.find(DATA, world.qm.name, world.disk), world.disk)
     puts = [row for row in rows if row["kind"] == "PUT" and row["uow"] is not None]
     assert [row["repeated"] for row in puts] == [False] * 6 + [True] * 6
     cut = [row for row in rows if row["lsn"] >= puts[3]["lsn"]]
@@ -188,8 +188,8 @@ class Forged:
         qmgr.create(NAME, data_path=str(data), log_type="linear", log_file_pages=64, log_write_integrity="SingleWrite")
         with qmgr.start(NAME, data_path=str(data), background=False) as qm:
             self.work(qm)
-        log = extents.find(str(data), NAME)
-        self.rows = reference.rows(log, extents.PosixDisk())
+        log = finding.find(str(data), NAME)
+        self.rows = reference.rows(log, log_files.PosixDisk())
         self.forger = Forger(data, NAME)
         self.planted: set[tuple[str, str, Any, int]] = set()
         self.forge()
@@ -281,7 +281,7 @@ class Forged:
 
     def body_of(self, row: Row) -> bytes:
         log = self.forger.log
-        raws = reference.raw_records(log, extents.PosixDisk())
+        raws = reference.raw_records(log, log_files.PosixDisk())
         return bytes(next(raw.body for raw in raws if raw.lsn == row["lsn"]))
 
 

@@ -16,7 +16,7 @@ import qmgr
 from logger import lsn as lsns
 from logger.errors import LogDamaged
 from pipeline import __main__ as command
-from pipeline import extents, jobs, session
+from pipeline import finding, jobs, session
 from pipeline.jobs import common
 from pipeline.jobs.common import BAD_ARGUMENTS, explain, place
 from qmgr.errors import Mistake
@@ -295,7 +295,7 @@ def test_a_log_is_read_to_its_durable_end_and_not_from_behind_it(tmp_path: Path)
     qmgr.create("QM1", data_path=data, log_type="linear", log_file_pages=64)
     with qmgr.start("QM1", data_path=data, background=False) as qm:
         qm.define_queue("A")
-    log = extents.find(data, "QM1")
+    log = finding.find(data, "QM1")
     first, end = log.first(), log.end()
 
     def bounds(since: common.Place | None, until: common.Place | None) -> tuple[int | None, int]:

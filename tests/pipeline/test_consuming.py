@@ -16,7 +16,7 @@ from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.sql import functions
 
 import qmgr
-from pipeline import extents, marks
+from pipeline import finding, marks
 from pipeline.consuming import Consuming, Effects, consume
 from pipeline.marks import Manager
 from qmgr.errors import Mistake, MQError, Reason
@@ -260,7 +260,7 @@ def test_a_batch_without_messages_writes_nothing_into_the_log_that_the_stream_re
 ) -> None:
     """Else that would be another batch, and a query would never be done."""
     [wanted] = put(qm, b"1")
-    log = extents.find(qm._location.data_root, NAME)
+    log = finding.find(qm._location.data_root, NAME)
     for first in (True, False):
         end = log.end()
         consuming().once(face, QUERY, 1, lambda: table([]), never)

@@ -10,7 +10,7 @@ import pyspark.sql
 import pytest
 
 import qmgr
-from pipeline import extents
+from pipeline import finding, log_files
 from pipeline.__main__ import parser_of
 from pipeline.jobs import flow, job, lives, output
 from pipeline.jobs.common import Failure
@@ -74,7 +74,7 @@ def work(data: Path) -> list[Row]:
     unit.get("IN")
     unit.backout()  # what comes back is there
     qm.end("immediate")
-    return reference.rows(extents.find(str(data), NAME), extents.PosixDisk())
+    return reference.rows(finding.find(str(data), NAME), log_files.PosixDisk())
 
 
 class Told:

@@ -19,7 +19,7 @@ import pytest
 
 import pipeline
 import qmgr
-from pipeline import extents, manifest
+from pipeline import finding, manifest
 from pipeline.__main__ import parser_of
 from pipeline.jobs import history, job, output
 from pipeline.jobs.common import Failure, read_log
@@ -127,7 +127,7 @@ def test_runs_follow_each_other_and_the_lake_is_the_log(spark: "SparkSession", f
     known = manifest.load(str(lake))
     assert known is not None
     assert (len(known.runs), known.open) == (1, {})
-    last = extents.find(str(data), NAME).last_before(known.end)
+    last = finding.find(str(data), NAME).last_before(known.end)
     assert last is not None
     assert known.last == attrs.asdict(last)
     assert (last.lsn, last.end) == rows(pipeline.lake(spark, str(lake)))[-1][:2]
@@ -218,7 +218,7 @@ def test_a_queue_may_have_the_name_that_spark_gives_the_folder_of_rows_without_o
 def test_a_run_ends_where_a_record_ends(spark: "SparkSession", first: Begun, tmp_path: Path) -> None:
     """--from and --to lie anywhere; what lies before --from is not in the lake."""
     data = first.data
-    log = extents.find(str(data), NAME)
+    log = finding.find(str(data), NAME)
     placed = sorted({(row[0], row[1]) for row in in_log(spark, data)})
     low, high = placed[20][1] - 8, placed[40][0] + 8
     assert run(spark, data, tmp_path, "--from", str(low), "--to", str(high)) == 0
@@ -401,7 +401,7 @@ def test_a_run_that_an_older_manifest_does_not_name_stays_when_the_log_has_it_no
     data, lake = tmp_path / "data", tmp_path / "lake"
     made(data)
     more(data, 3000)
-    log = extents.find(str(data), NAME)
+    log = finding.find(str(data), NAME)
     first, end = log.first(), log.end()
     assert end // log.extent_bytes > first // log.extent_bytes
     names = [f"run={start:020d}-{stop:020d}-0123abcd" for start, stop in ((first, end), (first, end + 8))]
@@ -457,7 +457,7 @@ def test_a_lake_is_of_one_log(tmp_path: Path) -> None:
 def test_a_log_that_ends_before_the_lake_does_is_refused(tmp_path: Path) -> None:
     """What is logged after a queue manager was put back from an older copy has LSNs that the lake has already."""
     made(tmp_path / "data")
-    log = extents.find(str(tmp_path / "data"), NAME)
+    log = finding.find(str(tmp_path / "data"), NAME)
     lake = tmp_path / "lake"
     lake.mkdir()
     words = [str(tmp_path / "data"), "--qmgr", NAME, "--out", str(lake)]
@@ -478,7 +478,7 @@ def test_a_log_with_another_past_than_the_lake_is_refused(tmp_path: Path) -> Non
     shutil.copytree(data, tmp_path / "old")
     args = parser_of(job("history")).parse_args([str(data), "--qmgr", NAME, "--out", str(lake)])
     lake.mkdir()
-    log = extents.find(str(data), NAME)
+    log = finding.find(str(data), NAME)
     for end in (log.end(), more(data, 5)):
         last = log.last_before(end)
         assert last is not None
@@ -506,7 +506,7 @@ def test_a_run_does_not_count_where_another_job_has_changed_the_lake_meanwhile(
     data, lake = tmp_path / "data", tmp_path / "lake"
     made(data)
     args = parser_of(job("history")).parse_args([str(data), "--qmgr", NAME, "--out", str(lake)])
-    log, nothing = extents.find(str(data), NAME), Any
+    log, nothing = finding.find(str(data), NAME), Any
     same = history.Reconciled(1, 1, 1, 0, [])
 
     def brought(_: object, start: int, end: int) -> tuple[Run, history.Reconciled]:
@@ -563,7 +563,7 @@ def more(data: Path, messages: int) -> int:
     with started(data) as qm:
         for _ in range(messages):
             qm.put("A", b"more")
-    return extents.find(str(data), NAME).end()
+    return finding.find(str(data), NAME).end()
 
 
 def test_a_moment_stands_for_the_first_record_of_then() -> None:

@@ -28,7 +28,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 import qmgr
 from logger.errors import LogDamaged, LogError, NotInLog
 from logger.extent import DATA
-from pipeline.extents import Filters
+from pipeline.filters import Filters
 from pipeline.log_options import asked, lsn_of, microseconds, target_of
 from pipeline.log_source import LogSource
 from pipeline.log_table import LogTable, narrowed

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 import qmgr
-from pipeline import extents, marks, queue_sink
+from pipeline import finding, marks, queue_sink
 from pipeline.marks import Key
 from pipeline.queue_sink import Part, Put, QueueStreamWriter, QueueWriter, check_columns
 from pipeline.reach import reach
@@ -682,7 +682,7 @@ def test_what_the_log_tells_of_a_queue_is_put_once_also_when_extents_were_indexe
         for queue in ("A", "OTHERS"):
             qm.define_queue(queue)
         qm.define_queue("B", max_depth=3)
-        log = extents.find(str(tmp_path), NAME)
+        log = finding.find(str(tmp_path), NAME)
 
         def filled(to: int) -> None:
             while log.end() < to * EXTENT:

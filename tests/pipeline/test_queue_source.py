@@ -17,7 +17,7 @@ import qmgr
 from logger import control
 from logger.disk import PosixDisk
 from logger.errors import ExtentGone, LogDamaged, LogError
-from pipeline import extents, queue_rows, visible
+from pipeline import finding, queue_rows, visible
 from pipeline.limited_queue_stream import LimitedQueueStream
 from pipeline.queue_source import QueueSource, stream
 from pipeline.queue_stream import QueuePartition, UnlimitedQueueStream
@@ -172,7 +172,7 @@ def keep(qm: qmgr.QueueManager, what: str) -> None:
 def work(qm: qmgr.QueueManager, seed: int) -> list[int]:
     """Puts in all the ways that there are, with units of work that last; LSNs at which the log was durable."""
     chance = random.Random(seed)
-    files = extents.find(qm._location.data_root, NAME)
+    files = finding.find(qm._location.data_root, NAME)
     units: list[qmgr.UnitOfWork] = []
     places = []
 
@@ -234,7 +234,7 @@ def test_extents_alone_tell_the_same(tmp_path: Path) -> None:
         names = {one.id for one in qm.queues() if one.name == "A"}
     ignored = shutil.ignore_patterns(control.NAME)
     shutil.copytree(tmp_path / "log" / NAME, tmp_path / "copy", ignore=ignored)
-    log = extents.find(str(tmp_path / "copy"))
+    log = finding.find(str(tmp_path / "copy"))
     assert not log.control
     for start in (log.first(), *places[::4]):
         range_ = visible.Range(log=log, queues=frozenset(names), start=start, end=places[-1])
@@ -388,11 +388,11 @@ def test_a_unit_of_work_whose_beginning_is_gone_is_refused_or_left_out(tmp_path:
         qm.put("B", b"x")
         qm.advance_log()
         qm.checkpoint()  # whose head lies in the extent that will be gone
-        behind = extents.find(str(tmp_path), NAME).end()
+        behind = finding.find(str(tmp_path), NAME).end()
         unit.put("A", b"its second")
         unit.commit()
         qm.put("A", b"whole")
-    files = extents.find(str(tmp_path), NAME)
+    files = finding.find(str(tmp_path), NAME)
     history = files.history(PosixDisk())
     first, *_ = history.places().values()
     Path(first.path).unlink()

@@ -14,13 +14,14 @@ import attrs
 import pytest
 
 from logger.errors import LogDamaged
-from pipeline import built, extents
+from pipeline import built, finding
 from pipeline.__main__ import parser_of
-from pipeline.extents import LogFiles, Part
+from pipeline.dividing import Part
 from pipeline.images import Extent, batches, parts_of, records_of
 from pipeline.jobs import content, job, rebuild
 from pipeline.jobs.common import Failure
 from pipeline.jobs.rebuild import Found
+from pipeline.log_files import LogFiles
 from pipeline.report import TEXT, Report
 from qmgr.errors import Damaged
 from qmgr.objects import QueueDefinition
@@ -156,7 +157,7 @@ def test_what_lies_before_a_gap_in_the_log_is_nobodys_concern(spark: "SparkSessi
     life.put("A")
     life.end()
     data = written(life.disk, tmp_path)
-    log = extents.find(str(data), NAME)
+    log = finding.find(str(data), NAME)
     size, end = log.extent_bytes, log.end()
     assert end > 3 * size
     Path(log.directories[0], "S0000001.LOG").unlink()
@@ -187,7 +188,7 @@ def test_a_moment_before_a_gap_in_the_log_is_found_as_recover_to_finds_it(
         life.get("A")
     life.end()
     data = written(life.disk, tmp_path)
-    log = extents.find(str(data), NAME)
+    log = finding.find(str(data), NAME)
     size, end = log.extent_bytes, log.end()
     assert end > 3 * size
     assert log.stretch(then, end) == (size, end), "nothing is missing"
@@ -220,7 +221,7 @@ def test_a_moment_in_a_gap_of_the_log_is_refused_as_recover_to_refuses_it(tmp_pa
         life.get("A")
     life.end()
     data = written(life.disk, tmp_path)
-    log = extents.find(str(data), NAME)
+    log = finding.find(str(data), NAME)
     size, end = log.extent_bytes, log.end()
     times = [log.last_before(number * size) for number in (2, 3)]
     before, within = (one.time for one in times if one is not None)
@@ -261,7 +262,7 @@ def test_an_image_is_read_as_rows_also_when_another_one_lies_between_its_parts(
     life.record_image("A")
     life.put("A")
     life.end()
-    log = extents.find(str(written(life.disk, tmp_path)), NAME)
+    log = finding.find(str(written(life.disk, tmp_path)), NAME)
     start, end = log.first(), log.end()
     begun = [raw.lsn for raw in records_of(log, start, end) if raw.kind == Kind.IMAGE_START]
     ended = [raw.end for raw in records_of(log, start, end) if raw.kind == Kind.IMAGE_END]

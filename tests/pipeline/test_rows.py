@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import extents, rows
+from pipeline import dividing, rows
 from pipeline.filters import Filters
 from pipeline.operations import of_record, operations
 from pipeline.schema import COLUMNS
@@ -108,7 +108,7 @@ def most_held(pages: int, with_index: bool) -> int:
     works.stop()
     if with_index:
         index(works)
-    [part] = extents.plan(log, log.extent_bytes, 2 * log.extent_bytes, disk=disk)
+    [part] = dividing.plan(log, log.extent_bytes, 2 * log.extent_bytes, disk=disk)
     before, held = pa.total_allocated_bytes(), 0
     tracemalloc.start()
     try:

@@ -8,7 +8,7 @@ import attrs
 
 import qmgr
 from logger import lsn as lsns
-from pipeline import extents
+from pipeline import finding, log_files
 from pipeline.__main__ import parser_of
 from pipeline.jobs import job, sizing, uows
 from pipeline.jobs.sizing import Seen, advise
@@ -59,7 +59,7 @@ def work(data: Path) -> list[Row]:
     doubt.put("A", b"doubt")
     doubt.prepare()
     qm.end("immediate")
-    return reference.rows(extents.find(str(data), NAME), extents.PosixDisk())
+    return reference.rows(finding.find(str(data), NAME), log_files.PosixDisk())
 
 
 def test_units_checkpoints_and_needs_are_as_a_plain_reading_has_them(spark: "SparkSession", tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import pyarrow as pa
 import qmgr
 from logger.disk import Disk
 from logger.errors import LogDamaged
-from pipeline import extents, opened, rows
-from pipeline.extents import LogFiles, Part
+from pipeline import dividing, finding, naming, opened, rows
+from pipeline.dividing import Part
 from pipeline.filters import EVERYTHING, Filters
+from pipeline.log_files import LogFiles
 from pipeline.schema import COLUMNS, MOMENT
 from qmgr.errors import NoMessageAvailable
 from recovery import extent_index
@@ -27,7 +28,7 @@ class Works:
     """A queue manager whose log keeps all there ever was, at work as a seed has it."""
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
-        extents._known.clear()  # all logs on simulated disks have one identity
+        naming._known.clear()  # all logs on simulated disks have one identity
         opened._indexes.clear()
         self.world = World(log_type="linear", log_secondary_files=8, **options)
         self.random = random.Random(seed)
@@ -52,7 +53,7 @@ class Works:
         return self.world.disk
 
     def log(self) -> LogFiles:
-        return extents.find(DATA, NAME, self.disk)
+        return finding.find(DATA, NAME, self.disk)
 
     def do(self, step: str) -> None:
         with contextlib.suppress(qmgr.MQError):  # it may refuse, and a unit of work may have been backed out
@@ -213,7 +214,7 @@ def index(works: Works) -> list[str]:
 
 def told(log: LogFiles, disk: Disk, filters: Filters = EVERYTHING, columns: tuple[str, ...] = COLUMNS) -> list[Row]:
     """The rows of the log as it is planned and read, moments as microseconds."""
-    parts = extents.plan(log, log.first(disk), log.end(disk=disk), filters, disk)
+    parts = dividing.plan(log, log.first(disk), log.end(disk=disk), filters, disk)
     return [row for part in parts for row in told_of(part, disk, filters, columns)]
 
 

@@ -1,14 +1,11 @@
-"""The extents of a log as a source of parts to read: where they lie, up to where they are durable, how to divide them.
+"""A linear log as its files have it: where it begins, how far it is whole and durable, which record is where.
 
 `LogFiles` says where a log is and can be sent to other processes; what it holds is looked up anew on each call. It
-needs no queue manager: the files may be a copy, or belong to one that is running. Nothing is changed; only a folder of
-extents, which has no queue manager to do that, is given the indexes that it lacks.
+needs no queue manager: the files may be a copy, or belong to one that is running.
 """
 
 import contextlib
 import errno
-import json
-import struct
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -16,46 +13,21 @@ import attrs
 import numpy as np
 
 from logger import control, lsn
-from logger.claims import USED
 from logger.config import LogType
 from logger.control import ControlState
-from logger.disk import Disk, PosixDisk, absolute_path, read_whole
+from logger.disk import Disk, PosixDisk
 from logger.errors import ExtentGone, LogDamaged, LogError
-from logger.frame import FAR, HEADER
-from logger.history import History, extent_of, read_header
+from logger.frame import FAR
+from logger.history import History
 from logger.reader import LogReader
-from pipeline.columns import Columns, Names
-from pipeline.details import definitions
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
 from pipeline.opened import Extents, Patience
-from pipeline.operations import NONE, Batch, of_record, of_window, operations
-from pipeline.windows import (
-    WINDOW,
-    Places,
-    Stretch,
-    Window,
-    begins,
-    continues,
-    last_record,
-    lsns_of,
-    stretches,
-    windows,
-)
-from qmgr import ini, locations
-from recovery import checkpoint, extent_index
-from recovery.errors import RecoveryError
-from recovery.extent_index import ExtentIndex
-from recovery.records import LAST, Kind
+from pipeline.operations import Batch, of_record, of_window
+from pipeline.windows import Places, Window, begins, last_record, lsns_of, windows
 
-__all__ = ["EVERYTHING", "Filters", "LogFiles", "Part", "divided", "find", "named", "plan"]
-
-PART = 64 << 20  # bytes of a part, at most, where an extent can be divided
 ROUNDS = 100  # readings of a log that others write, before its end is what was read by then
 NOT_SYNCED = (errno.EROFS, errno.EBADF, errno.EINVAL)  # what is only read need not be synced, or can't be
 ALL = wanted(EVERYTHING, {})
-LINEAR_ONLY = (
-    "{} is circular: it writes over its past, so there is no history to read; migmqlog changes it to linear logging"
-)
 
 
 @attrs.frozen(kw_only=True)
@@ -160,7 +132,7 @@ class LogFiles:
                 if at is None:
                     continue  # all of it is in the middle of a long record
                 try:
-                    for _ in _batches(extents, at or (begun + 1) * size, (begun + 1) * size):
+                    for _ in batches(extents, at or (begun + 1) * size, (begun + 1) * size):
                         pass
                 except LogDamaged:
                     return at
@@ -171,7 +143,7 @@ class LogFiles:
         """Is a record that begins in [start, end) of this moment or an earlier one; or `later`, of a later one?"""
         chosen = wanted(Filters(low_time=us + 1) if later else Filters(high_time=us + 1), {})
         with contextlib.closing(self.extents(disk)) as extents:
-            return any(((batch.headers["time"] > us) == later).any() for batch in _batches(extents, start, end, chosen))
+            return any(((batch.headers["time"] > us) == later).any() for batch in batches(extents, start, end, chosen))
 
     def has(self, start: int, end: int, disk: Disk | None = None) -> bool:
         """Are the extents there in which [start, end) lies, and is that durable? Raises LogError, OSError."""
@@ -285,7 +257,7 @@ class LogFiles:
         start, end = log.first(disk), log.end(disk=disk)
         chosen = wanted(Filters(low_time=us), {})
         with contextlib.closing(log.extents(disk)) as extents:
-            for batch in _batches(extents, start, end, chosen):
+            for batch in batches(extents, start, end, chosen):
                 late = np.flatnonzero(batch.headers["time"] >= us)
                 if len(late):
                     return int(batch.headers["lsn"][late[0]])
@@ -306,7 +278,7 @@ class LogFiles:
                 if near:
                     return int(ends[near - 1])
             for sequence in range(start // size, (end - 1) // size + 1):
-                for batch in _batches(extents, max(start, sequence * size), min(end, (sequence + 1) * size)):
+                for batch in batches(extents, max(start, sequence * size), min(end, (sequence + 1) * size)):
                     return int(batch.end_lsns[0]) if batch.end_lsns[0] <= end else start
         return start
 
@@ -325,7 +297,7 @@ class LogFiles:
             for sequence in range((at - 8) // size, 0, -1):
                 last = None
                 first = sequence * size if since is None or since >= at else max(since, sequence * size)
-                for batch in _batches(extents, first, min(at, (sequence + 1) * size)):
+                for batch in batches(extents, first, min(at, (sequence + 1) * size)):
                     begin, epoch, time = (int(batch.headers[name][-1]) for name in ("lsn", "epoch", "time"))
                     last = Last(begin, epoch, time, int(batch.end_lsns[-1]))
                 if last is not None:
@@ -347,7 +319,7 @@ def _ends(extents: Extents, start: int, end: int) -> Places:
     """Where the records end that begin in [start, end), all in one extent."""
     index = extents.index(start // extents.history.extent_bytes)
     if index is None:
-        found = [batch.end_lsns for batch in _batches(extents, start, end)]
+        found = [batch.end_lsns for batch in batches(extents, start, end)]
         return np.concatenate(found) if found else np.empty(0, np.int64)
     if not index.records:
         return np.empty(0, np.int64)
@@ -355,7 +327,7 @@ def _ends(extents: Extents, start: int, end: int) -> Places:
     return np.append(lsns[1:], index.end_lsn)[(lsns >= start) & (lsns < end)]
 
 
-def _batches(extents: Extents, start: int, end: int, chosen: Wanted = ALL) -> Iterator[Batch]:
+def batches(extents: Extents, start: int, end: int, chosen: Wanted = ALL) -> Iterator[Batch]:
     for window in windows(extents, start, end, chosen):
         yield of_window(window) if isinstance(window, Window) else of_record(window)
 
@@ -404,7 +376,7 @@ def _told_durable(extents: Extents, start: int, end: int) -> int:
     for sequence in range((end - 1) // size, max(start // size, 1) - 1, -1):
         told = 0
         try:
-            for batch in _batches(extents, max(start, sequence * size), min(end, (sequence + 1) * size)):
+            for batch in batches(extents, max(start, sequence * size), min(end, (sequence + 1) * size)):
                 back = batch.headers["back"].astype(np.int64)
                 told = max(told, int(np.where(back == FAR, 0, batch.headers["lsn"] - back * 8).max()))
         except ExtentGone:
@@ -447,338 +419,3 @@ def _synced(log: LogFiles, disk: Disk, start: int, end: int) -> bool:
         finally:
             file.close()
     return True
-
-
-@attrs.frozen
-class Part:
-    """A piece of a log: the records that begin in [start, end)."""
-
-    log: LogFiles
-    start: int
-    end: int
-    bytes: int  # about so many have to be read
-
-
-# Finding a log
-
-
-def find(path: str, name: str | None = None, disk: Disk | None = None) -> LogFiles:
-    """The log of a queue manager (`path` is its data path), in a log directory, or in a folder of extents.
-
-    Raises LogError with a sentence, MQError, OSError.
-    """
-    disk = disk or PosixDisk()
-    path = absolute_path(path)
-    if name is not None:
-        return _of_queue_manager(path, name, disk)
-    if disk.exists(f"{path}/{control.NAME}"):
-        return _of_log_directory(path, [f"{path}/archive", *_used(path, disk)], disk)
-    return _of_folder(path, disk)
-
-
-def _of_queue_manager(path: str, name: str, disk: Disk) -> LogFiles:
-    location = locations.find(name, path)
-    if not disk.exists(location.ini):
-        raise LogError(f"queue manager {name!r} does not exist in {path}: there is no {location.ini}")
-    config = ini.parse(read_whole(disk, location.ini), location.ini).log
-    log = _of_log_directory(config.path, [config.archive_directory, *_used(config.path, disk)], disk)
-    names: dict[int, str] = {}
-    with contextlib.suppress(RecoveryError):
-        _, catalogue = checkpoint.read_files(disk, location.data_dir, log.log_id)[0]
-        found = [json.loads(line).get("definition") for line in catalogue]
-        names |= {one["id"]: one["name"] for one in found if one}
-    return attrs.evolve(log, names=names)
-
-
-def _used(directory: str, disk: Disk) -> list[str]:
-    """The archives that the log in `directory` has ever used."""
-    path = f"{directory}/{USED}"
-    return read_whole(disk, path).decode().splitlines() if disk.exists(path) else []
-
-
-def _of_log_directory(directory: str, archives: list[str], disk: Disk) -> LogFiles:
-    path = f"{directory}/{control.NAME}"
-    _, state = control.read(disk, path)
-    if state.log_type is not LogType.LINEAR:
-        raise LogError(LINEAR_ONLY.format(f"the log in {directory}"))
-    return LogFiles(
-        directories=tuple(dict.fromkeys((f"{directory}/active", *archives))),
-        log_id=state.log_id,
-        extent_bytes=state.extent_bytes,
-        control=path,
-        epoch_from=state.epoch_from,
-        epoch=state.epoch,
-    )
-
-
-def _of_folder(path: str, disk: Disk) -> LogFiles:
-    directories = (path, f"{path}/active", f"{path}/archive")
-    found: dict[bytes, tuple[int, str]] = {}
-    named_so = []
-    for directory in directories:
-        for file in _listed(directory, disk):
-            if extent_of(file) is None:
-                continue
-            named_so.append(f"{directory}/{file}")
-            with contextlib.suppress(LogDamaged, FileNotFoundError, IsADirectoryError):  # others may be moving it
-                header, _, _ = read_header(disk, f"{directory}/{file}")
-                if header is not None:
-                    found.setdefault(header.log_id, (header.extent_bytes, f"{directory}/{file}"))
-    if named_so and not found:
-        raise LogError(f"{named_so[0]} has no header of an extent that can be read, and no other one in {path} has")
-    if not found:
-        raise LogError(
-            f"there is no log in {path}: no {control.NAME} and no extents such as S0000000.LOG; name the queue "
-            f"manager, or give the directory of its log or of its extents"
-        )
-    if len(found) > 1:
-        one, other, *_ = [where for _, where in found.values()]
-        raise LogError(f"{path} has extents of different logs, {one} and {other}; put each log into its own folder")
-    [(log_id, (extent_bytes, _))] = found.items()
-    return LogFiles(directories=directories, log_id=log_id, extent_bytes=extent_bytes)
-
-
-def _listed(directory: str, disk: Disk) -> list[str]:
-    try:
-        return disk.list(directory)
-    except NotADirectoryError:
-        return []
-
-
-# Names
-
-
-@attrs.define
-class _Known:
-    """The names that a log has told this process, up to an LSN."""
-
-    upto: int
-    names: dict[int, str]
-    catalogued: bool  # all names from before have been told
-    keeps: bool = True  # indexes can be kept beside the extents
-    told: dict[int, int] = attrs.field(factory=dict)  # where the record is that tells a name, the first that was read
-    last: tuple[int, bytes] | None = None  # LSN and header of the record before that: another one is of another past
-
-    def take(self, at: int, names: dict[int, str]) -> None:
-        self.names |= names
-        self.told |= {number: min(at, self.told.get(number, at)) for number in names}
-
-    def before(self, end: int) -> dict[int, str]:
-        """What the log tells before `end`, whatever this process has read behind it."""
-        return {number: name for number, name in self.names.items() if self.told[number] < end}
-
-
-_known: dict[tuple[bytes, tuple[str, ...]], _Known] = {}
-
-
-def named(log: LogFiles, end: int, disk: Disk | None = None) -> LogFiles:
-    """The log with the names of queues that it tells before `end`.
-
-    They are in the records that define queues; those from before the log's beginning are in the first image of all
-    definitions. A queue that is named by neither has no name.
-    """
-    disk = disk or PosixDisk()
-    known = _known_of(log, disk)
-    at = before = known.upto
-    whole = True
-    with contextlib.closing(log.extents(disk)) as extents:
-        while at < end:
-            stop = min(end, (at // log.extent_bytes + 1) * log.extent_bytes)
-            try:
-                _indexed(log, extents, known, at // log.extent_bytes, end)
-                _learn(extents, known, at, stop)
-            except LogDamaged:
-                whole = False  # who reads that extent is told; it may be mended
-            at = stop
-            if whole:
-                known.upto = at
-    if known.upto > before:
-        last = log.last_before(known.upto, disk, since=known.last and known.last[0])
-        known.last = None if last is None else (last.lsn, _header_at(log, last.lsn, disk))
-    return attrs.evolve(log, names=log.names | known.before(end))
-
-
-def _named_within(log: LogFiles, start: int, end: int, disk: Disk) -> LogFiles:
-    """The log with the names of those queues of which the records in [start, end) speak, as far as it tells them.
-
-    Mostly these are known, or lie in there too, and what is before need not be read.
-    """
-    known = _known_of(log, disk)
-    here = attrs.evolve(known, catalogued=False)  # an image in there says nothing of queues deleted before it
-    numbers: set[int] = set()
-    with contextlib.closing(log.extents(disk)) as extents:
-        while start < end and start > known.upto:
-            stop = min(end, (start // log.extent_bytes + 1) * log.extent_bytes)
-            with contextlib.suppress(LogDamaged):  # who reads that extent is told
-                index = _indexed(log, extents, known, start // log.extent_bytes, end)
-                numbers |= _spoken_of(extents, start, stop) if index is None else {*index.queues}
-                if numbers - log.names.keys() - known.names.keys():
-                    _learn(extents, here, start, stop)
-            start = stop
-    names = log.names | known.before(end)
-    if start >= end and numbers <= names.keys():
-        return attrs.evolve(log, names=names)
-    return named(log, end, disk)
-
-
-def _known_of(log: LogFiles, disk: Disk) -> _Known:
-    key = log.log_id, log.directories
-    known = _known.get(key)
-    if known is None or (known.last is not None and _header_at(log, known.last[0], disk) != known.last[1]):
-        first = min(log.history(disk).places(), default=0)
-        _known[key] = _Known(first * log.extent_bytes, {}, catalogued=first == 1)
-    return _known[key]
-
-
-def _header_at(log: LogFiles, at: int, disk: Disk) -> bytes:
-    """That of the frame which begins there, with its CRC; nothing where the extent is not there, or damaged."""
-    with contextlib.closing(log.extents(disk)) as extents, contextlib.suppress(LogDamaged):
-        return bytes(extents.view(at // log.extent_bytes).read(at, HEADER.size))
-    return b""
-
-
-def _indexed(log: LogFiles, extents: Extents, known: _Known, sequence: int, end: int) -> ExtentIndex | None:
-    """The index of an extent. It is made where nobody else will, all of the extent is durable, and it can be kept."""
-    index = extents.index(sequence)
-    if index is not None or log.control or not known.keeps or (sequence + 1) * log.extent_bytes > end:
-        return index
-    place = extents.place(sequence)
-    index = extent_index.build(extents.reader(), place, log.log_id, log.extent_bytes)
-    try:
-        extent_index.keep(extents.disk, place, index)
-    except OSError:
-        known.keeps = False
-    return index
-
-
-def _spoken_of(extents: Extents, start: int, stop: int) -> set[int]:
-    """The numbers of the queues of which the records in [start, stop) speak; those that are understood."""
-    numbers: set[int] = set()
-    for batch in _batches(extents, start, stop):
-        with contextlib.suppress(ValueError, IndexError, KeyError, TypeError, struct.error):  # who reads it is told
-            found = Columns(batch, operations(batch), Names({}), extents.history.extent_bytes)
-            numbers.update(np.unique(found.numbers).tolist())
-    numbers.discard(NONE)
-    return numbers
-
-
-def _learn(extents: Extents, known: _Known, start: int, stop: int) -> None:
-    """Take the names in [start, stop)."""
-    kinds = {"DEFINE"} if known.catalogued else {"DEFINE", "CATALOG"}
-    for batch in _batches(extents, start, stop, wanted(Filters(kinds=frozenset(kinds)), {})):
-        tells = np.isin(batch.headers["kind"], (Kind.DEFINE, Kind.CATALOG))
-        for record in np.flatnonzero(tells).tolist():
-            kind = int(batch.headers["kind"][record])
-            body = memoryview(batch.data)[int(batch.bodies[record]) : int(batch.ends[record])]
-            if kind == Kind.DEFINE or not known.catalogued:
-                known.take(int(batch.headers["lsn"][record]), dict(definitions(kind, body)))
-            if kind == Kind.CATALOG and body[0] & LAST:
-                known.catalogued = True
-
-
-# Dividing it
-
-
-def plan(
-    log: LogFiles, start: int, end: int, filters: Filters = EVERYTHING, disk: Disk | None = None, *, names: bool = True
-) -> list[Part]:
-    """The parts to read for the records that begin in [start, end), without what can't hold anything that is wanted.
-
-    `names`: those of queues are wanted, or chosen by. Raises LogDamaged, ExtentGone where an extent is missing,
-    OSError.
-    """
-    disk = disk or PosixDisk()
-    log = log.now(disk)
-    if names:
-        log = _named_within(log, start, end, disk)
-    chosen = wanted(filters, log.names)
-    start = max(start, filters.low_lsn or 0)
-    end = end if filters.high_lsn is None else min(end, filters.high_lsn)
-    parts: list[Part] = []
-    before: ExtentIndex | None = None
-    with contextlib.closing(log.extents(disk)) as extents:
-        first = start // log.extent_bytes
-        while start < end:
-            sequence = start // log.extent_bytes
-            stop = min(end, (sequence + 1) * log.extent_bytes)
-            index = extents.index(sequence)
-            if sequence > first:
-                _refuse_rest_of_another(extents, sequence, before, index)
-            before = index
-            if index is None:
-                parts.append(Part(log, start, stop, stop - start))
-            else:
-                parts += _divided(log, index, start, stop, chosen)
-            start = stop
-    return parts
-
-
-def divided(log: LogFiles, start: int, end: int, disk: Disk | None = None, *, names: bool = True) -> list[Part]:
-    """The parts to read for the records that begin in [start, end): the same for ever.
-
-    They follow from these two LSNs alone, and not from what has been indexed, moved or compressed by now: what is done
-    with a part may be remembered by its number. What is not wanted is left out when a part is read. Raises as `plan`.
-    """
-    disk = disk or PosixDisk()
-    log = log.now(disk)
-    if names:
-        log = _named_within(log, start, end, disk)
-    parts: list[Part] = []
-    with contextlib.closing(log.extents(disk)) as extents:
-        while start < end:
-            extents.place(start // log.extent_bytes)
-            begins = start // log.extent_bytes * log.extent_bytes
-            stop = min(end, begins + log.extent_bytes, begins + ((start - begins) // PART + 1) * PART)
-            parts.append(Part(log, start, stop, stop - start))
-            start = stop
-    return parts
-
-
-def _refuse_rest_of_another(
-    extents: Extents, sequence: int, before: ExtentIndex | None, index: ExtentIndex | None
-) -> None:
-    """Raise LogDamaged where an extent begins with the rest of a record that the one before it has no beginning of.
-
-    `before` and `index` are what is told of both. An index may be of another past than its extent, so it is the frames
-    that decide; and where nothing is told of either, it takes reading both to know, which is left to others.
-    """
-    size = extents.history.extent_bytes
-    at = sequence * size
-    if before is None and index is None:
-        return
-    if (before is not None and not 0 < before.end_lsn <= at) or (index is not None and index.first_lsn == at):
-        return
-    reader = extents.reader()
-    try:
-        if not continues(extents, at) or any(record.end > at for record in reader.records(at - size, resync=True)):
-            return
-    except LogDamaged:
-        if reader.stopped != at:
-            raise
-    path, other = extents.place(sequence).path, extents.place(sequence - 1).path
-    raise LogDamaged(
-        f"{path} begins at {lsn.text(at)} with the rest of a record, and {other} does not have its beginning: they are "
-        f"of two pasts of the log, as after a backup was put back; put the right files there",
-        path=path,
-        lsn=at,
-    )
-
-
-def _divided(log: LogFiles, index: ExtentIndex, start: int, end: int, chosen: Wanted) -> Iterator[Part]:
-    lsns = lsns_of(index, log.extent_bytes)
-    group: list[Stretch] = []
-    for stretch in stretches(index, lsns, start, end, chosen, WINDOW):
-        if sum(one.bytes for one in group) + stretch.bytes > PART:
-            yield _part(log, lsns, group, start, end)
-            group = []
-        group.append(stretch)
-    if group:
-        yield _part(log, lsns, group, start, end)
-
-
-def _part(log: LogFiles, lsns: Places, group: list[Stretch], start: int, end: int) -> Part:
-    """No more of [start, end) than these stretches."""
-    low, high = group[0].low, group[-1].high
-    begin = start if not low or lsns[low - 1] < start else int(lsns[low])
-    stop = end if high == len(lsns) else min(end, int(lsns[high]))
-    return Part(log, begin, stop, sum(stretch.bytes for stretch in group))

@@ -25,9 +25,10 @@ from logger.disk import Disk, File, PosixDisk
 from logger.errors import ExtentGone, LogDamaged, LogError
 from logger.extent import DATA as FRONT
 from logger.extent import file_name, linear_number
-from pipeline import extents, opened, windows
-from pipeline.extents import Last, LogFiles, Part
+from pipeline import dividing, finding, naming, opened, windows
+from pipeline.dividing import Part
 from pipeline.filters import Filters
+from pipeline.log_files import Last, LogFiles
 from pipeline.rows import batches
 from recovery import extent_index
 from recovery.extent_index import BLOCK
@@ -91,7 +92,7 @@ def test_the_parts_of_any_division_make_up_the_whole(
     first, end = log.first(disk), log.end(disk=disk)
     cuts = data.draw(st.lists(st.integers(first // 8, end // 8).map(lambda place: place * 8), max_size=6))
     places = sorted({first, end, *cuts})
-    log = extents.named(log, end, disk)
+    log = naming.named(log, end, disk)
     found = [row for low, high in itertools.pairwise(places) for row in told_of(Part(log, low, high, 0), disk)]
     assert found == rows
 
@@ -105,19 +106,19 @@ def test_an_extent_is_read_in_windows(
     assert max(row["end_lsn"] - row["lsn"] for row in rows) > log.extent_bytes
     for size in (BLOCK, 20_000):
         monkeypatch.setattr(windows, "WINDOW", size)
-        monkeypatch.setattr(extents, "WINDOW", size)
-        monkeypatch.setattr(extents, "PART", BLOCK)
+        monkeypatch.setattr(dividing, "WINDOW", size)
+        monkeypatch.setattr(dividing, "PART", BLOCK)
         assert told(log, works.disk) == rows
         disk = Counting(works.world.disk)
         assert told(log, disk, columns=("lsn",)) == [{"lsn": row["lsn"]} for row in rows]
-        parts = extents.plan(log, log.first(works.disk), log.end(disk=works.disk), disk=works.disk)
+        parts = dividing.plan(log, log.first(works.disk), log.end(disk=works.disk), disk=works.disk)
         if which == "indexed":
             assert len(parts) > len({part.start // log.extent_bytes for part in parts})
 
 
 def test_batches_have_the_rows_that_were_asked_for(indexed: tuple[Works, list[Row]]) -> None:
     works, rows = indexed
-    log = extents.named(works.log(), works.log().end(disk=works.disk), works.disk)
+    log = naming.named(works.log(), works.log().end(disk=works.disk), works.disk)
     part = Part(log, log.first(works.disk), log.end(disk=works.disk), 0)
     assert told_of(part, works.disk, columns=("lsn", "position"), count=7) == [
         {"lsn": row["lsn"], "position": row["position"]} for row in rows
@@ -151,13 +152,13 @@ def test_archived_compressed_and_active_extents_are_one_log(with_index: bool) ->
     assert kinds >= {"LOG", "gz", "zst"}
     assert told(works.log(), works.disk) == rows
     for folder in (f"{DATA}/log/{NAME}", f"{DATA}/log/{NAME}/"):
-        log = extents.find(folder, disk=works.disk)
+        log = finding.find(folder, disk=works.disk)
         assert told(log, works.disk) == rows
 
 
 def test_a_folder_of_extents_is_a_log(indexed: tuple[Works, list[Row]]) -> None:
     works, rows = indexed
-    log = extents.find(ACTIVE, disk=works.disk)
+    log = finding.find(ACTIVE, disk=works.disk)
     assert log.control == ""
     assert told(log, works.disk) == rows
 
@@ -174,8 +175,8 @@ def test_what_there_is_of_a_log_names_the_queues_by_the_first_image_of_all_defin
     catalogued = next(r["lsn"] for r in reference.rows(works.log(), disk) if r["kind"] == "CATALOG")
     for name in [n for n in disk.list(ACTIVE) if n.endswith(".LOG")][: catalogued // works.log().extent_bytes - 1]:
         disk.remove(f"{ACTIVE}/{name}")
-    log = extents.find(ACTIVE, disk=disk)
-    assert set(extents.named(log, log.end(disk=disk), disk).names.values()) >= {"A", "B", "C.D"}
+    log = finding.find(ACTIVE, disk=disk)
+    assert set(naming.named(log, log.end(disk=disk), disk).names.values()) >= {"A", "B", "C.D"}
     assert {row["object"] for row in told(log, disk) if row["kind"] == "PUT"} >= {"A", "B"}
 
 
@@ -305,9 +306,9 @@ def test_a_narrow_filter_reads_less_than_a_fifth(day: tuple[Works, list[Row]], w
     chosen = narrow(rows)[what]
     log, first = works.log(), works.log().first(works.disk)
     end = rows[-1]["lsn"] // log.extent_bytes * log.extent_bytes - log.extent_bytes  # all of that is indexed
-    extents.named(log, end, works.disk)
+    naming.named(log, end, works.disk)
     disk = Counting(works.world.disk)
-    parts = extents.plan(log, first, end, chosen, disk)
+    parts = dividing.plan(log, first, end, chosen, disk)
     found = [row for part in parts for row in told_of(part, disk, chosen)]
     assert found == [row for row in reference.passing(rows, chosen) if row["lsn"] < end]
     assert bool(found) == (what != "definitions")
@@ -318,8 +319,8 @@ def test_parts_say_how_much_they_read(day: tuple[Works, list[Row]]) -> None:
     works, rows = day
     log = works.log()
     first, end = log.first(works.disk), log.end(disk=works.disk)
-    assert sum(part.bytes for part in extents.plan(log, first, end, disk=works.disk)) >= (end - first) * 0.9
-    few = extents.plan(log, first, end, narrow(rows)["one hour"], works.disk)
+    assert sum(part.bytes for part in dividing.plan(log, first, end, disk=works.disk)) >= (end - first) * 0.9
+    few = dividing.plan(log, first, end, narrow(rows)["one hour"], works.disk)
     assert sum(part.bytes for part in few) < 0.5 * (end - first)
 
 
@@ -336,7 +337,7 @@ def pieces(parts: list[Part]) -> list[tuple[int, int]]:
 def test_parts_of_a_stream_are_the_same_before_and_after_extents_are_indexed_and_moved(
     chosen: Filters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extents, "PART", 96 << 10)  # fixed borders in extents of 256 KiB too
+    monkeypatch.setattr(dividing, "PART", 96 << 10)  # fixed borders in extents of 256 KiB too
     works = a_log(indexed=False)
     disk = works.world.disk
     rows = reference.rows(works.log(), disk)
@@ -344,8 +345,8 @@ def test_parts_of_a_stream_are_the_same_before_and_after_extents_are_indexed_and
 
     def seen() -> tuple[list[tuple[int, int]], list[list[Row]]]:
         opened._indexes.clear()
-        extents._known.clear()
-        parts = extents.divided(works.log(), start, end, disk)
+        naming._known.clear()
+        parts = dividing.divided(works.log(), start, end, disk)
         return pieces(parts), [told_of(part, disk, chosen) for part in parts]
 
     before = seen()
@@ -365,7 +366,7 @@ def test_parts_of_a_stream_name_an_extent_that_is_missing() -> None:
     end = log.end(disk=disk)
     disk.remove(f"{ACTIVE}/S0000002.LOG")
     with pytest.raises(LogDamaged, match=r"S0000002\.LOG"):
-        extents.divided(log, log.extent_bytes, end, disk)
+        dividing.divided(log, log.extent_bytes, end, disk)
 
 
 def test_an_extent_that_may_not_be_read_is_not_taken_for_a_missing_one() -> None:
@@ -389,16 +390,16 @@ def test_names_that_are_known_or_not_wanted_are_not_looked_for_in_the_past(day: 
     expected = [row for row in rows if start <= row["lsn"] < end]
     for _ in range(2):
         disk = Counting(works.world.disk)
-        parts = extents.divided(log, start, end, disk)
+        parts = dividing.divided(log, start, end, disk)
         assert disk.bytes < size
         assert [row for part in parts for row in told_of(part, works.disk)] == expected
-        extents._known.clear()
+        naming._known.clear()
     unnamed = attrs.evolve(log, names={})
     disk = Counting(works.world.disk)
-    parts = extents.plan(unnamed, start, end, disk=disk, names=False)
+    parts = dividing.plan(unnamed, start, end, disk=disk, names=False)
     assert disk.bytes < size
     assert [row["lsn"] for part in parts for row in told_of(part, works.disk)] == [row["lsn"] for row in expected]
-    parts = extents.plan(unnamed, start, end, disk=works.disk)
+    parts = dividing.plan(unnamed, start, end, disk=works.disk)
     assert [row for part in parts for row in told_of(part, works.disk)] == expected
 
 
@@ -410,8 +411,8 @@ def test_a_folder_of_extents_is_given_the_indexes_that_it_lacks() -> None:
 
     def planned(on: Disk = disk) -> None:
         opened._indexes.clear()
-        extents._known.clear()
-        extents.plan(folder(disk), last["lsn"], last["end_lsn"], disk=on)
+        naming._known.clear()
+        dividing.plan(folder(disk), last["lsn"], last["end_lsn"], disk=on)
 
     def indexes() -> list[str]:
         return [path for path in disk.files() if path.endswith(".IDX")]
@@ -430,7 +431,7 @@ def test_a_folder_of_extents_is_given_the_indexes_that_it_lacks() -> None:
     assert told(folder(disk), disk) == rows
     disk.heal()
     opened._indexes.clear()
-    extents._known.clear()
+    naming._known.clear()
     assert told(works.log(), disk) == rows
     assert not indexes(), "a queue manager does that itself"
 
@@ -446,12 +447,12 @@ def test_rows_are_named_by_what_lies_before_their_end_whatever_this_process_has_
     log = folder(disk)
     first, end = log.first(disk), log.end(disk=disk)
     told_later = max(row["lsn"] for row in reference.rows(log, disk) if row["kind"] == "CATALOG")
-    extents._known.clear()
-    unnamed = told_of(Part(extents.named(log, told_later, disk), first, told_later, 0), disk)
+    naming._known.clear()
+    unnamed = told_of(Part(naming.named(log, told_later, disk), first, told_later, 0), disk)
     assert None in {row["object"] for row in unnamed if row["kind"] == "PUT"}
-    extents.named(log, end, disk)
+    naming.named(log, end, disk)
     assert None not in {row["object"] for row in told(log, disk) if row["kind"] == "PUT"}
-    assert told_of(Part(extents.named(log, told_later, disk), first, told_later, 0), disk) == unnamed
+    assert told_of(Part(naming.named(log, told_later, disk), first, told_later, 0), disk) == unnamed
 
 
 # ---- the beginning, the end, and places between
@@ -482,7 +483,7 @@ def unforced(**options: Any) -> tuple[World, int]:
     """A unit of work that goes over extents which nobody has forced; an LSN that was durable before."""
     world = World(log_type="linear", log_primary_files=12, **options)
     world.qm.define_queue("Q")
-    durable = extents.find(DATA, NAME, world.disk).end(disk=world.disk.snapshot(LOSE_ALL))
+    durable = finding.find(DATA, NAME, world.disk).end(disk=world.disk.snapshot(LOSE_ALL))
     unit = world.qm.begin()
     for _ in range(80):
         unit.put("Q", b"y" * 7000)
@@ -491,10 +492,10 @@ def unforced(**options: Any) -> tuple[World, int]:
 
 def folder(disk: SimDisk) -> LogFiles:
     """The same extents, without a control file that says what is durable."""
-    return extents.find(ACTIVE, disk=disk)
+    return finding.find(ACTIVE, disk=disk)
 
 
-@pytest.mark.parametrize("find", [folder, lambda disk: extents.find(DATA, NAME, disk)])
+@pytest.mark.parametrize("find", [folder, lambda disk: finding.find(DATA, NAME, disk)])
 @pytest.mark.parametrize("from_before", [False, True])
 def test_the_end_is_made_durable_over_several_extents(find: Callable[[SimDisk], LogFiles], from_before: bool) -> None:
     world, durable = unforced()
@@ -507,17 +508,17 @@ def test_the_end_is_made_durable_over_several_extents(find: Callable[[SimDisk], 
     world.disk = after
     world.start()
     world.qm.put("Q", b"later")
-    found = [row for part in extents.divided(log, end, log.end(disk=after), after) for row in told_of(part, after)]
+    found = [row for part in dividing.divided(log, end, log.end(disk=after), after) for row in told_of(part, after)]
     assert b"later" in [row["body"] for row in found]
 
 
 def disk_end(disk: SimDisk) -> int:
     """Where the log ends, without anything made durable."""
-    return extents.find(DATA, NAME, disk).end(disk=disk.snapshot())
+    return finding.find(DATA, NAME, disk).end(disk=disk.snapshot())
 
 
 def test_no_other_extents_are_synced_than_those_that_may_need_it() -> None:
-    for find in (folder, lambda disk: extents.find(DATA, NAME, disk)):
+    for find in (folder, lambda disk: finding.find(DATA, NAME, disk)):
         works = a_log()
         log, disk = find(works.world.disk), works.world.disk
         newest = log.end(disk=disk) // log.extent_bytes
@@ -531,7 +532,7 @@ def test_no_other_extents_are_synced_than_those_that_may_need_it() -> None:
         assert newest > 5
 
 
-@pytest.mark.parametrize("find", [folder, lambda disk: extents.find(DATA, NAME, disk)])
+@pytest.mark.parametrize("find", [folder, lambda disk: finding.find(DATA, NAME, disk)])
 def test_a_disk_that_can_not_sync_tells_no_end_that_a_crash_takes_back(
     find: Callable[[SimDisk], LogFiles],
 ) -> None:
@@ -646,7 +647,7 @@ def test_a_damaged_block_stops_the_reading_with_file_and_lsn(with_index: bool) -
     path = f"{ACTIVE}/{victim['extent']}"
     good = flip(disk, path, FRONT + victim["lsn"] % log.extent_bytes + 250)
     found: list[Row] = []
-    parts = extents.plan(log, log.first(disk), rows[-1]["end_lsn"], disk=disk)
+    parts = dividing.plan(log, log.first(disk), rows[-1]["end_lsn"], disk=disk)
     with pytest.raises(LogDamaged, match=path) as caught:
         for part in parts:
             for batch in batches(part, ("lsn",), disk=disk):
@@ -685,7 +686,7 @@ def test_first_extents_that_are_there_and_can_not_be_read_are_not_passed_over(ho
         else:
             content = bytes(FRONT + 64) + content[FRONT + 64 :]
         disk.poke(path, content)
-    log = extents.find(ACTIVE, disk=disk)
+    log = finding.find(ACTIVE, disk=disk)
     with pytest.raises(LogDamaged, match=f"{re.escape(path)} .* move it away to do without it"):
         log.first(disk)
     disk.remove(path)
@@ -704,12 +705,12 @@ def test_a_missing_extent_is_named() -> None:
     works = a_log()
     disk, log = works.world.disk, works.log()
     rows = reference.rows(log, disk)
-    parts = extents.plan(log, log.first(disk), rows[-1]["end_lsn"], disk=disk)
+    parts = dividing.plan(log, log.first(disk), rows[-1]["end_lsn"], disk=disk)
     good = disk.peek(f"{ACTIVE}/S0000002.LOG")
     disk.remove(f"{ACTIVE}/S0000002.LOG")
     for fails in (
         lambda: log.first(disk),
-        lambda: extents.plan(log, log.extent_bytes, rows[-1]["end_lsn"], disk=disk),
+        lambda: dividing.plan(log, log.extent_bytes, rows[-1]["end_lsn"], disk=disk),
         lambda: [told_of(part, disk) for part in parts],
     ):
         with pytest.raises(LogDamaged, match=r"S0000002\.LOG") as caught:
@@ -795,8 +796,8 @@ def put_large(qm: qmgr.QueueManager) -> None:
 def rows_of(log: LogFiles, disk: SimDisk) -> list[Row]:
     """Read anew, whatever this process knows of another past."""
     opened._indexes.clear()
-    extents._known.clear()
-    parts = extents.plan(log, log.first(disk), log.end(disk=disk), disk=disk)
+    naming._known.clear()
+    parts = dividing.plan(log, log.first(disk), log.end(disk=disk), disk=disk)
     return [row for part in parts for row in told_of(part, disk)]
 
 
@@ -822,7 +823,7 @@ def test_what_one_copy_of_a_log_has_is_not_told_of_another(tmp_path: Path) -> No
         (tmp_path / name).mkdir()
         for path in disk.files(ACTIVE):
             (tmp_path / name / path.rpartition("/")[2]).write_bytes(disk.peek(path))
-        log = extents.find(str(tmp_path / name))
+        log = finding.find(str(tmp_path / name))
         found = log.extents(PosixDisk())
         last = max(found.history.places())
         for sequence in range(1, last):
@@ -851,7 +852,7 @@ def test_what_an_archive_has_of_a_past_that_was_undone_is_neither_read_nor_taken
         put(world, "A", "new", 20)
         if advance:
             world.qm.advance_log()
-        log = extents.find(DATA, NAME, world.disk)
+        log = finding.find(DATA, NAME, world.disk)
         rows = told(log, world.disk)
         assert log.extent_bytes * 4 > rows[-1]["end_lsn"] == log.end(disk=world.disk) > 0
         tags = {(row["object"], row["body"].partition(b" ")[0]) for row in rows if row["kind"] == "PUT"}
@@ -862,7 +863,7 @@ def test_an_archive_that_goes_on_behind_a_log_that_was_put_back_is_no_part_of_it
     """Before the start that says which of its extents are of the past that is undone."""
     world = World(log_type="linear", log_secondary_files=2)
     disk = put_back(world)
-    log = extents.find(DATA, NAME, disk)
+    log = finding.find(DATA, NAME, disk)
     beyond = file_name(linear_number(log._newest(disk) + 1))
     with pytest.raises(LogDamaged, match=rf"archive/{beyond} has the log from .*put back from an older copy.*start it"):
         log.end(disk=disk)
@@ -883,7 +884,7 @@ def test_an_index_of_a_past_that_was_undone_is_not_remembered(tmp_path: Path) ->
         (tmp_path / "active").mkdir(exist_ok=True)
         for path in disk.files(ACTIVE):
             (tmp_path / "active" / path.rpartition("/")[2]).write_bytes(disk.peek(path))
-        log = extents.find(str(tmp_path))
+        log = finding.find(str(tmp_path))
         with contextlib.closing(log.extents(PosixDisk())) as found:
             index = found.index(1)
             assert index is not None
@@ -907,8 +908,8 @@ def test_names_of_a_past_that_was_undone_are_not_remembered(tmp_path: Path) -> N
         (tmp_path / "active").mkdir(exist_ok=True)
         for path in disk.files(ACTIVE):
             (tmp_path / "active" / path.rpartition("/")[2]).write_bytes(disk.peek(path))
-        log = extents.find(str(tmp_path))
-        told.append(extents.named(log, log.end()).names)
+        log = finding.find(str(tmp_path))
+        told.append(naming.named(log, log.end()).names)
     assert {*told[0].values()} - {*told[1].values()} == {"UNDONE"}
     assert {*told[1].values()} - {*told[0].values()} == {"NEW"}
     assert told[0].keys() == told[1].keys()
@@ -917,7 +918,7 @@ def test_names_of_a_past_that_was_undone_are_not_remembered(tmp_path: Path) -> N
 def test_a_missing_extent_of_a_folder_is_to_be_put_into_directories_that_are_there() -> None:
     works = a_log()
     disk, log = works.world.disk, folder(works.world.disk)
-    parts = extents.plan(log, log.first(disk), log.end(disk=disk), disk=disk)
+    parts = dividing.plan(log, log.first(disk), log.end(disk=disk), disk=disk)
     disk.remove(f"{ACTIVE}/S0000002.LOG")
     for fails in (lambda: log.first(disk), lambda: [told_of(part, disk) for part in parts]):
         with pytest.raises(LogDamaged, match=f"restore it from a backup, into {ACTIVE}$"):
@@ -965,7 +966,7 @@ def test_a_reader_keeps_up_with_a_writer(tmp_path: Path) -> None:
     put: list[bytes] = []
     with qmgr.start("LIVE", data_path=tmp_path) as qm:
         qm.define_queue("Q")
-        log = extents.find(str(tmp_path), "LIVE")
+        log = finding.find(str(tmp_path), "LIVE")
         done = threading.Event()
 
         def write() -> None:
@@ -990,7 +991,7 @@ def test_a_reader_keeps_up_with_a_writer(tmp_path: Path) -> None:
                 over = done.is_set()
                 end = log.end(at)
                 assert end >= at
-                for part in extents.plan(log, at, end):
+                for part in dividing.plan(log, at, end):
                     rows = told_of(part, PosixDisk())
                     seen += [row["body"] for row in rows if row["kind"] == "PUT"]
                     assert all(row["object"] == "Q" for row in rows if row["kind"] == "PUT")
@@ -1007,16 +1008,16 @@ def test_a_reader_keeps_up_with_a_writer(tmp_path: Path) -> None:
 
 def test_what_is_no_log_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="there is no log in"):
-        extents.find(str(tmp_path))
+        finding.find(str(tmp_path))
     (tmp_path / "file").write_text("x")
     with pytest.raises(LogError, match="there is no log in"):
-        extents.find(str(tmp_path / "file"))
+        finding.find(str(tmp_path / "file"))
     with pytest.raises(LogError, match="queue manager 'QM9' does not exist"):
-        extents.find(str(tmp_path), "QM9")
+        finding.find(str(tmp_path), "QM9")
     qmgr.create("C", data_path=tmp_path)
     for path, name in ((tmp_path, "C"), (tmp_path / "log" / "C", None)):
         with pytest.raises(LogError, match=r"is circular.*migmqlog"):
-            extents.find(str(path), name)
+            finding.find(str(path), name)
 
 
 def test_what_is_no_file_beside_extents_is_left_alone(tmp_path: Path) -> None:
@@ -1024,11 +1025,11 @@ def test_what_is_no_file_beside_extents_is_left_alone(tmp_path: Path) -> None:
     disk = a_log().world.disk
     for path in disk.files(ACTIVE):
         (tmp_path / path.rpartition("/")[2]).write_bytes(disk.peek(path))
-    log = extents.find(str(tmp_path))
+    log = finding.find(str(tmp_path))
     end, rows = log.end(), told(log, PosixDisk())
     (tmp_path / "S0000900.LOG").symlink_to(tmp_path / "gone")
     (tmp_path / "S0000901.LOG.gz").mkdir()
-    log = extents.find(str(tmp_path))
+    log = finding.find(str(tmp_path))
     assert log.end() == end
     assert told(log, PosixDisk()) == rows
 
@@ -1042,13 +1043,13 @@ def test_extents_of_two_logs_are_not_read_as_one() -> None:
     if one.log().log_id == other.log().log_id:
         disk.poke(f"{ACTIVE}/S0000007.LOG", content(8))
     with pytest.raises(LogError, match="different logs"):
-        extents.find(ACTIVE, disk=disk)
+        finding.find(ACTIVE, disk=disk)
 
 
 def test_log_files_and_parts_can_be_sent_to_others(indexed: tuple[Works, list[Row]]) -> None:
     works, _ = indexed
     log = works.log()
-    parts = extents.plan(log, log.first(works.disk), log.end(disk=works.disk), disk=works.disk)
+    parts = dividing.plan(log, log.first(works.disk), log.end(disk=works.disk), disk=works.disk)
     assert pickle.loads(pickle.dumps(parts)) == parts
     assert pickle.loads(pickle.dumps(log)) == log
 
@@ -1057,7 +1058,7 @@ def test_an_extent_that_goes_to_a_folder_made_later_is_read_there() -> None:
     """What was planned is read by who looks at the directories again: they may come to be meanwhile."""
     disk = a_log().world.disk
     log = folder(disk)
-    parts = extents.plan(log, log.first(disk), log.end(disk=disk), disk=disk)
+    parts = dividing.plan(log, log.first(disk), log.end(disk=disk), disk=disk)
     before = [told_of(part, disk) for part in parts]
     disk.mkdir(f"{ACTIVE}/archive")
     moved = sorted(path for path in disk.files() if path.startswith(f"{ACTIVE}/S"))[1]
@@ -1066,7 +1067,7 @@ def test_an_extent_that_goes_to_a_folder_made_later_is_read_there() -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "empty", "cut", "zeros"])
-@pytest.mark.parametrize("find", [folder, lambda disk: extents.find(DATA, NAME, disk)])
+@pytest.mark.parametrize("find", [folder, lambda disk: finding.find(DATA, NAME, disk)])
 def test_a_log_without_its_newest_extent_is_no_shorter_log(find: Callable[[SimDisk], LogFiles], how: str) -> None:
     """After a crash the control file does not say that anything in it was durable, but that it has a part of it."""
     world = World(log_type="linear")
@@ -1095,7 +1096,7 @@ def test_who_has_read_up_to_the_newest_extent_hears_that_it_is_missing() -> None
     """A stream, before anything else says that there is more than it has read."""
     world = World(log_type="linear")
     world.qm.define_queue("A")
-    log = extents.find(DATA, NAME, world.disk)
+    log = finding.find(DATA, NAME, world.disk)
     while log._newest(world.disk) < 3:
         world.qm.put("A", bytes(7000))
     last = log.last_before(3 * log.extent_bytes, world.disk)
