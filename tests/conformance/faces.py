@@ -65,7 +65,7 @@ class Face:
 
     def stand_in_line(self, queue: str, count: int) -> None:
         """Return when so many calls wait at the queue, as far as that can be seen from here."""
-        for _ in range(10):  # no face shows it: give the others time, and hold for whatever comes first
+        for _ in range(40):  # no face shows it: give the others time, and hold for whatever comes first
             self.qm.status()
 
 
