@@ -321,11 +321,13 @@ class StateSnapshot:
         if may_stay and not self._state.take_room(snapshot.queue.memory_bytes[0], False):
             snapshot.unspilled = True
             return
+        target = self._target(snapshot, kind)
         try:
-            self._append(snapshot, self._target(snapshot, kind), chain([first], fresh))
+            self._append(snapshot, target, chain([first], fresh))
         except OSError as exc:
             if exc.errno in NO_FILE:
-                snapshot.found = no_segment(exc.filename, exc)
+                if target.cells:  # else nothing of the queue was there: somebody else's has the name of a new one
+                    snapshot.found = no_segment(exc.filename, exc)
                 self._append(snapshot, self._new(kind), snapshot.fresh(kind))
                 return
             if not may_stay or exc.errno not in NO_SPACE:

@@ -529,6 +529,25 @@ def test_row_49_what_is_no_file_in_the_place_of_a_segment_is_found_while_work_go
         assert qm.queue("B").depth == 0
 
 
+@pytest.mark.parametrize("how", [a_directory, a_link_to_itself])
+def test_what_has_the_name_of_a_segment_that_is_to_be_made_damages_no_queue(
+    how: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """Nothing of the queue was there, so nothing of it is lost: it goes on under another number."""
+    qmgr.create("REAL", data_path=tmp_path, log_primary_files=2, log_file_pages=64)
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        qm.define_queue("A")
+        qm.put("A", b"ours")
+        directory = tmp_path / "qmgrs" / "REAL" / "queues" / "A"
+        directory.mkdir(exist_ok=True)
+        how(directory / "00000001.seg")
+        qm.checkpoint()
+        assert [message.body for message in qm.browse("A")] == [b"ours"]
+    assert (directory / "00000002.seg").is_file()
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        assert qm.get("A").body == b"ours"
+
+
 @pytest.mark.parametrize("log_type", ["circular", "linear"])
 @pytest.mark.parametrize("leads", ["nowhere", "to itself"])
 def test_row_49_a_link_in_the_place_of_a_queues_directory_costs_that_queue_until_it_leads_to_it_again(
