@@ -339,8 +339,7 @@ class QueueManager(Operations):
         with engine.lock:
             found = [unit.xid for unit in engine.state.uows.in_doubt() if unit.xid is not None]
             tail = engine.log.buffer.tail
-        if found:
-            engine.force(tail)  # what a crash could take back is not told
+        engine.force(tail)  # what a crash could take back is not told: that one is in doubt, or is no more
         return found
 
     def resolve(self, xid: Xid, commit: bool) -> None:

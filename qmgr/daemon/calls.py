@@ -23,7 +23,7 @@ from qmgr.sockets import Gone, Socket
 from qmgr.verbs import GetOptions, PutOptions, Wanted, check_wait, waiting_at, wanted
 from qmgr.wire import OK, Begun, ProtocolError, Request
 from recovery.records import Xid
-from recovery.uows import ACTIVE, COMMITTED, PREPARED
+from recovery.uows import ACTIVE, PREPARED
 
 NO_OPTIONS: PutOptions = {}
 HEAD = wire.REQUEST.size
@@ -483,7 +483,7 @@ class Calls:
 
     def _state(self, request: Request, frame: bytes) -> bytes:
         state = self._client.state(request.unit)
-        if state is COMMITTED or state is PREPARED:
+        if state is not ACTIVE:
             self._lsn = self._session.tail  # it is told when that is safe
         return wire.reply(OK, values.dumps(state))
 

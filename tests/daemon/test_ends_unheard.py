@@ -140,6 +140,34 @@ def test_that_a_unit_is_prepared_is_told_when_that_is_safe(
     unit.backout()
 
 
+@pytest.mark.parametrize("ask", ["state", "in_doubt"])
+def test_that_a_prepared_unit_is_resolved_is_told_when_that_is_safe(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    """Who is told so forgets it, and after a crash it would be in doubt again."""
+    log = served.manager._engine.log
+    force, asked, gate = log.force, threading.Event(), threading.Event()
+    unit = connection.begin(XID)
+    unit.put("A", b"x")
+    unit.prepare()
+
+    def gated(lsn: int) -> int:
+        asked.set()
+        assert gate.wait(LONG)
+        return force(lsn)
+
+    monkeypatch.setattr(log, "force", gated)
+    resolve = Call(lambda: connection.resolve(XID, False))
+    assert asked.wait(LONG)
+    asked.clear()
+    told = Call(lambda: unit.state if ask == "state" else connection.in_doubt())
+    until(lambda: asked.is_set() or not told.is_alive())
+    early = not told.is_alive()
+    gate.set()
+    resolve.outcome()
+    assert (early, told.outcome()) == (False, UowState.BACKED_OUT if ask == "state" else [])
+
+
 def test_an_interrupted_commit_can_be_backed_out_where_the_daemon_has_not_heard_of_it(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
