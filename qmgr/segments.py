@@ -338,7 +338,8 @@ def no_segment(path: str, exc: OSError) -> QueueDamaged:
     if exc.errno == errno.ENOTDIR:
         directory = path.rpartition("/")[0]
         return QueueDamaged(f"segment {path} is missing: {directory} is no directory", directory)
-    return QueueDamaged(f"segment {path} is no file ({exc.strerror})", path)
+    what = "it is a pipe" if exc.errno == errno.ESPIPE else exc.strerror  # of a write: Illegal seek
+    return QueueDamaged(f"segment {path} is no file ({what})", path)
 
 
 def segments_below(disk: Disk, queues: str) -> dict[str, list[int]]:
