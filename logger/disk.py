@@ -22,21 +22,21 @@ from logger.errors import LogInUse
 if TYPE_CHECKING:
     from logger.polled import Poller
 
-LAST_STREAM = 2  # the descriptor of standard error
+STDERR_FD = 2
 LOCK_ATTEMPTS = 2000  # a millisecond apart, while others only look
 PAGE = 4096  # bytes; the unit of alignment for direct writes
 HUGE_PAGE = 2 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # EFBIG: beyond the limit for the size of files (ulimit -f)
 NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 NOT_ALLOWED = (errno.EACCES, errno.EPERM)
-NO_MEANS = (*NO_SPACE, *NO_DESCRIPTORS, *NOT_ALLOWED, errno.ENOMEM)  # calls that fail for these can be tried again
-NOBODY_MAKES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a directory in one whose sync says so
+RETRYABLE = (*NO_SPACE, *NO_DESCRIPTORS, *NOT_ALLOWED, errno.ENOMEM)  # calls that fail for these can be tried again
+NO_DIR_SYNC = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a sync of one in which no directory is made
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ESPIPE)  # what lies there is none: no name,
 # no directory that could have it, a directory, a link that leads to itself, a pipe
 NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # EPERM: a filter of system calls (seccomp)
-DSYNC_HONOURED = {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs"}  # RWF_DSYNC is durable there, O_DIRECT or not
+DSYNC_FILE_SYSTEMS = {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs"}  # durable, O_DIRECT or not
 NO_FULL_SYNC = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  # what file systems say that have none
-STAYS = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY)  # a directory that has names, a link, a mount point
+RMDIR_REFUSED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY)  # it has names, is a link, a mount point
 FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS, where fsync stops at the drive's own memory
 
 PWRITEV = getattr(posix, "pwritev", None)
@@ -203,11 +203,11 @@ def _sync_all(fd: int) -> None:
     os.fsync(fd)  # a file system that has nothing better: a share of another machine's, say
 
 
-def _keeps_what_is_written_durably(fd: int) -> bool:
-    """Is a write with RWF_DSYNC durable when it returns? Where that is not for sure, a sync is what is needed.
+def _honours_dsync(fd: int) -> bool:
+    """Is a write with RWF_DSYNC surely durable when it returns? Otherwise a sync is needed.
 
     The file system has to see to it, and not all do: FUSE, SMB and others let direct writes pass to a server that
-    would have to look at a flag. One that lies on another (overlay) is as sure as that, and which it is nobody tells.
+    would have to look at a flag. One that lies on another (overlay) is as sure as that, and nothing says which that is.
     """
     device = os.fstat(fd).st_dev
     number = b"%d:%d" % (os.major(device), os.minor(device))
@@ -217,7 +217,7 @@ def _keeps_what_is_written_durably(fd: int) -> bool:
     except OSError:
         return False
     kinds = {words[words.index(b"-") + 1] for words in mounts if words[2] == number}
-    return bool(kinds) and kinds <= DSYNC_HONOURED  # parts of btrfs have numbers that are not listed
+    return bool(kinds) and kinds <= DSYNC_FILE_SYSTEMS  # parts of btrfs have numbers that are not listed
 
 
 _pollers: "list[Poller | None]" = []  # this process's, once there is a use for it
@@ -247,8 +247,8 @@ def _is_traced() -> bool:
     return int(said.get(b"TracerPid", b"0")) != 0
 
 
-def _is_only_looked_at(fd: int) -> bool:
-    """Has nobody locked the file, but for `locked_by`, which does so for a moment, or longer where it has to wait?"""
+def _has_no_owner(fd: int) -> bool:
+    """Has nobody locked the file but `locked_by`, which does so only while it looks?"""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -257,7 +257,7 @@ def _is_only_looked_at(fd: int) -> bool:
     return True
 
 
-def _wait_a_moment() -> None:
+def _wait_one_ms() -> None:
     select.select([], [], [], 0.001)
 
 
@@ -279,15 +279,15 @@ def _close(fd: int, whose: tuple[int, int] | None) -> None:
 class PosixFile:
     """An open file descriptor."""
 
-    __slots__ = ("_it", "begun", "direct", "durably", "fd", "path")
+    __slots__ = ("_identity", "begun", "direct", "fd", "honours_dsync", "path")
 
     def __init__(self, fd: int, path: str, *, direct: bool = False) -> None:
         self.fd = -1
         self.path = path
         self.direct = direct  # is it written past the system's memory?
-        self.durably: bool | None = None  # does its file system make a write durable that asks for it?
+        self.honours_dsync: bool | None = None  # None: it was not asked yet
         self.begun = False  # has `begin_durably` been called?
-        self._it: tuple[int, int] | None = None  # which file it is, where it is open for writing
+        self._identity: tuple[int, int] | None = None  # which file it is, where it is open for writing
         self.fd = fd  # last: until then it is for the caller to close
 
     def read(self, offset: int, size: int) -> bytes:
@@ -316,16 +316,16 @@ class PosixFile:
                     raise OSError(errno.EIO, "the disk takes no more bytes")
                 done += more
         except OSError as exc:
-            if exc.errno == errno.EINVAL and self._ceases_to_be_direct():
+            if exc.errno == errno.EINVAL and self._leave_direct_mode():
                 self.write(offset, data)
                 return
             exc.filename = self.path
             raise
 
-    def _ceases_to_be_direct(self) -> bool:
-        """Was it direct? A disk whose sectors are larger than our pages takes no direct write of a page.
+    def _leave_direct_mode(self) -> bool:
+        """Write through the system's memory from now on, where a sync makes durable as well; False: it did before.
 
-        Through the system's memory it does, and a sync makes that durable as well.
+        A disk whose sectors are larger than our pages takes no direct write of a page.
         """
         was, self.direct = self.direct, False
         if was:
@@ -335,11 +335,11 @@ class PosixFile:
     if hasattr(os, "RWF_DSYNC"):
 
         def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
-            if self.durably is None:
-                self.durably = _keeps_what_is_written_durably(self.fd)
+            if self.honours_dsync is None:
+                self.honours_dsync = _honours_dsync(self.fd)
             done = -1
             try:  # one call into the system, and with a drive that can do so one command, where a sync takes two
-                if self.durably:
+                if self.honours_dsync:
                     poller = _poller() if alone else None
                     if poller is not None:
                         done = poller.write(self.fd, data, offset)
@@ -348,13 +348,13 @@ class PosixFile:
             except OSError as exc:
                 if exc.errno not in NO_SUCH_FLAG:
                     raise
-                self.durably, done = False, 0
+                self.honours_dsync, done = False, 0
             if done != len(data):
                 self.write(offset, data)
                 self.sync()
 
         def begin_durably(self, offset: int, data: Buffer) -> bool:
-            poller = _poller() if self.durably and self.direct else None  # else all of it is done here and now
+            poller = _poller() if self.honours_dsync and self.direct else None  # else all of it is done here and now
             if poller is None:
                 return False
             self.begun = True
@@ -391,12 +391,11 @@ class PosixFile:
     def size(self) -> int:
         return os.fstat(self.fd).st_size
 
-    def know(self) -> None:
-        """Keep in mind which file this is."""
-        self._it = _identity(self.fd)
+    def note_identity(self) -> None:
+        self._identity = _identity(self.fd)
 
     def still_open(self) -> bool:
-        return self.fd < 0 or self._it is None or _identity(self.fd) == self._it
+        return self.fd < 0 or self._identity is None or _identity(self.fd) == self._identity
 
     def close(self) -> None:
         fd, self.fd = self.fd, -1
@@ -404,7 +403,7 @@ class PosixFile:
             if self.begun and _pollers and _pollers[0] is not None:
                 _pollers[0].settle(fd)
         finally:
-            _close(fd, self._it)
+            _close(fd, self._identity)
 
 
 def _file(fd: int, path: str, *, written: bool = False, direct: bool = False) -> PosixFile:
@@ -412,7 +411,7 @@ def _file(fd: int, path: str, *, written: bool = False, direct: bool = False) ->
     try:
         file = PosixFile(fd, path, direct=direct)
         if written:
-            file.know()
+            file.note_identity()
         return file
     except BaseException:
         os.close(fd)
@@ -423,17 +422,17 @@ class PosixLock:
     """An flock: unlike a POSIX record lock it does not vanish when some other descriptor of the file is closed."""
 
     def __init__(self, fd: int, directory: str) -> None:
-        self.fd = self._held = -1
+        self.fd = self._directory_fd = -1
         self.directory = directory
-        self._its_file: tuple[int, int] | None = None
-        self._it: tuple[int, int] | None = None
+        self._file_identity: tuple[int, int] | None = None
+        self._directory_identity: tuple[int, int] | None = None
         self.fd = fd  # last: until then it is for the caller to close
 
     def hold_directory(self) -> None:
         """Keep it open: so long no other one gets its number."""
-        self._held = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        found = os.fstat(self._held)
-        self._its_file, self._it = _identity(self.fd), (found.st_dev, found.st_ino)
+        self._directory_fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        found = os.fstat(self._directory_fd)
+        self._file_identity, self._directory_identity = _identity(self.fd), (found.st_dev, found.st_ino)
 
     def write(self, data: bytes) -> None:
         os.pwrite(self.fd, data, 0)
@@ -445,13 +444,13 @@ class PosixLock:
             return False
         except OSError:  # nothing can be opened there now; which directory that is nobody knows
             return True
-        return (found.st_dev, found.st_ino) == self._it
+        return (found.st_dev, found.st_ino) == self._directory_identity
 
     def release(self) -> None:
-        held, self._held = self._held, -1
-        _close(held, self._it)
+        directory_fd, self._directory_fd = self._directory_fd, -1
+        _close(directory_fd, self._directory_identity)
         fd, self.fd = self.fd, -1
-        _close(fd, self._its_file)
+        _close(fd, self._file_identity)
 
 
 def _open(path: str, flags: int) -> int:
@@ -460,10 +459,10 @@ def _open(path: str, flags: int) -> int:
     Where one of those is closed its number is the next to be given away, and what a library prints would go to the log.
     """
     fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
-    if fd > LAST_STREAM:
+    if fd > STDERR_FD:
         return fd
     try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, LAST_STREAM + 1)
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, STDERR_FD + 1)
     finally:
         os.close(fd)
 
@@ -570,9 +569,9 @@ class PosixDisk:
                 break
             except OSError as exc:
                 owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()  # "": it is about to say so
-                passing = exc.errno == errno.EWOULDBLOCK and (not owner or _is_only_looked_at(fd))
+                passing = exc.errno == errno.EWOULDBLOCK and (not owner or _has_no_owner(fd))
                 if attempt + 1 < LOCK_ATTEMPTS and passing:
-                    _wait_a_moment()
+                    _wait_one_ms()
                     continue
                 lock.release()
                 if exc.errno != errno.EWOULDBLOCK:
@@ -687,7 +686,7 @@ def way_out(exc: OSError) -> str:
 
 def way_on(exc: OSError) -> str:
     """The end of a sentence about an error, where it is known what to do. A bad disk may have lost something."""
-    if exc.errno not in (*NO_MEANS, errno.EIO, errno.EROFS):
+    if exc.errno not in (*RETRYABLE, errno.EIO, errno.EROFS):
         return ""
     comfort = "" if exc.errno == errno.EIO else "nothing is lost by that: "
     return f"; {comfort}{way_out(exc)} and try again"
@@ -698,7 +697,7 @@ def drop_dir(disk: Disk, path: str) -> None:
     try:
         disk.rmdir(path)
     except OSError as exc:
-        if exc.errno not in STAYS:
+        if exc.errno not in RMDIR_REFUSED:
             raise
 
 
@@ -725,7 +724,7 @@ def make_and_keep_dirs(disk: Disk, path: str) -> None:
         try:
             disk.sync_dir(path or "/")
         except OSError as exc:
-            if exc.errno not in NOBODY_MAKES:
+            if exc.errno not in NO_DIR_SYNC:
                 raise
 
 

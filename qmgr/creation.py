@@ -14,7 +14,7 @@ from logger import at_rest
 from logger.clock import Clock, SystemClock
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity, chosen
 from logger.disk import (
-    NOBODY_MAKES,
+    NO_DIR_SYNC,
     Disk,
     Path,
     PosixDisk,
@@ -373,7 +373,7 @@ def keep_removed(disk: Disk, path: str) -> None:
     try:
         disk.sync_dir(parent)
     except OSError as exc:
-        if exc.errno not in (*NOBODY_MAKES, errno.ENOENT, errno.ENOTDIR):
+        if exc.errno not in (*NO_DIR_SYNC, errno.ENOENT, errno.ENOTDIR):
             raise
 
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from logger.config import LogType
-from logger.disk import NO_DESCRIPTORS, NO_MEANS, PAGE, way_out
+from logger.disk import NO_DESCRIPTORS, PAGE, RETRYABLE, way_out
 from logger.errors import LogDamaged, LogError
 from logger.space import FAR
 from qmgr.engine import Engine
@@ -210,7 +210,7 @@ class Housekeeper:
         try:
             self.checkpoint(clean=clean, hear=hear)
         except OSError as exc:
-            if exc.errno not in NO_MEANS:
+            if exc.errno not in RETRYABLE:
                 raise
             self._failed_ns = self._clock.elapsed_ns()
             self._look_at_disk()
@@ -269,7 +269,7 @@ class Housekeeper:
         except BaseException as exc:
             if self._engine.log.failure is not None:
                 self._on_failure(self._engine.log.failure)
-            elif isinstance(exc, OSError) and exc.errno not in NO_MEANS:
+            elif isinstance(exc, OSError) and exc.errno not in RETRYABLE:
                 self._on_failure(exc)
             raise
 

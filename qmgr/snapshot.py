@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from logger.disk import NO_FILE, NO_MEANS, NO_SPACE
+from logger.disk import NO_FILE, NO_SPACE, RETRYABLE
 from qmgr import segments
 from qmgr.batch import Batch, Items, still_there
 from qmgr.entry import GONE, Entry
@@ -542,6 +542,6 @@ class StateSnapshot:
             try:
                 state.remove(path)
             except OSError as exc:  # the checkpoint is complete, and the file can go with a later one
-                if exc.errno not in NO_MEANS:
+                if exc.errno not in RETRYABLE:
                     raise
                 state.doomed.append((name, number))

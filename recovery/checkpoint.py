@@ -26,7 +26,7 @@ import attrs
 from logger import lsn
 from logger.clock import Clock
 from logger.crc import crc32
-from logger.disk import NO_MEANS, NO_SPACE, Disk, read_whole, size_of, write_whole
+from logger.disk import NO_SPACE, RETRYABLE, Disk, read_whole, size_of, write_whole
 from logger.errors import LogClosed
 from logger.log import Log
 from recovery.errors import CheckpointDamaged
@@ -140,7 +140,7 @@ def _is_whole(disk: Disk, path: str, log_id: bytes) -> bool:
     except FileNotFoundError:
         return False
     except OSError as exc:
-        if exc.errno in NO_MEANS:  # that says nothing of the file
+        if exc.errno in RETRYABLE:  # that says nothing of the file
             raise
         return False
     return decoded is not None and decoded[0].log_id == log_id.hex()
@@ -154,7 +154,7 @@ def keep_reserve(disk: Disk, directory: str, size: int) -> None:
             return
         write_whole(disk, path, bytes(wanted))
     except OSError as exc:
-        if exc.errno not in NO_MEANS:
+        if exc.errno not in RETRYABLE:
             raise
         if exc.errno in NO_SPACE:
             with contextlib.suppress(OSError):  # a file system that copies takes room for that too

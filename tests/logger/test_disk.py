@@ -216,7 +216,7 @@ def test_row_62_who_only_looks_whether_it_is_locked_keeps_nobody_from_locking_it
     looks = os.open(path, os.O_RDWR)
     fcntl.flock(looks, fcntl.LOCK_SH)
     moments = iter([True] * 300 + [False])
-    monkeypatch.setattr(disks, "_wait_a_moment", lambda: next(moments) or fcntl.flock(looks, fcntl.LOCK_UN))
+    monkeypatch.setattr(disks, "_wait_one_ms", lambda: next(moments) or fcntl.flock(looks, fcntl.LOCK_UN))
     lock = disk.lock(path, "somebody")
     with pytest.raises(LogInUse, match="somebody"):  # at once: there are no more moments
         disk.lock(path, "else")

@@ -124,7 +124,7 @@ def test_what_is_written_by_half_is_written_again(
     monkeypatch.setattr(disks, "_pollers", [poller])
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: written.append((at, len(data))) or pwrite(fd, data, at))
-    file.durably = True
+    file.honours_dsync = True
     file.write_durably(PAGE, filled(5), alone=True)
     assert written == [(PAGE, PAGE)]
 
@@ -315,11 +315,11 @@ def test_a_file_is_closed_when_what_was_begun_is_over(
     assert not file.begin_durably(0, page), "it is not known yet whether its file system can do that"
     file.write_durably(0, page, alone=True)
     page[:] = bytes([2]) * PAGE
-    if not file.durably:
+    if not file.honours_dsync:
         pytest.fail(f"the file system of {tmp_path} is none that makes such writes")
     for number in range(3, 40):
         another = PosixDisk().open(f"{tmp_path}/another", create=number == 3, direct=True)
-        another.durably = True
+        another.honours_dsync = True
         page[:] = bytes([number]) * PAGE
         assert another.begin_durably(0, page)
         another.close()
@@ -455,7 +455,7 @@ def test_it_is_waited_for_where_memory_is_short(
 
     monkeypatch.setattr(poller, "_call", short)
     monkeypatch.setattr(disks, "_pollers", [poller])
-    file.durably = True
+    file.honours_dsync = True
     with pytest.raises(MemoryError):
         file.write_durably(0, filled(1), alone=True)
     assert page_of(file, 0) == bytes([1]) * PAGE
@@ -510,7 +510,7 @@ def test_a_call_that_somebody_has_put_in_the_place_of_the_systems_is_made(
         return pwritev(fd, data, at, flags)
 
     monkeypatch.setattr(os, "pwritev", see)
-    file.durably = True
+    file.honours_dsync = True
     file.write_durably(PAGE, filled(3), alone=True)
     assert seen == [PAGE]
 
@@ -589,7 +589,7 @@ def test_what_a_queue_manager_forces_so_is_there_when_it_is_killed(
         looked.append(write(self, fd, data, offset))
         return looked[-1]
 
-    monkeypatch.setattr(disks, "_keeps_what_is_written_durably", lambda fd: True)
+    monkeypatch.setattr(disks, "_honours_dsync", lambda fd: True)
     monkeypatch.setattr(disks, "_pollers", [])
     monkeypatch.setattr(polled.Poller, "write", note)
     qmgr.create("LONE", data_path=tmp_path)
@@ -607,7 +607,7 @@ FORKED = """
 import os, sys
 from logger.disk import PAGE, PosixDisk, _pollers
 file = PosixDisk().open(sys.argv[1], create=True, direct=True)
-file.durably = True
+file.honours_dsync = True
 page = PosixDisk().buffer(PAGE)
 file.write_durably(0, page, alone=True)
 first = _pollers[:]

@@ -291,7 +291,7 @@ class SimLock:
         self.disk = disk
         self.path = path
         self.directory = posixpath.dirname(path)
-        self._it, _ = disk._parent(path)
+        self._directory_node, _ = disk._parent(path)
 
     def write(self, data: bytes) -> None:
         file = self.disk.open(self.path)
@@ -301,7 +301,7 @@ class SimLock:
             file.close()
 
     def in_place(self) -> bool:
-        return self.disk._find(self.directory) is self._it
+        return self.disk._find(self.directory) is self._directory_node
 
     def release(self) -> None:
         self.disk.locks.pop(self.path, None)
