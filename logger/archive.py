@@ -34,7 +34,7 @@ from logger.archive_plan import (
     plan_remove,
 )
 from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_plain
-from logger.disk import Disk, File, make_and_keep_dirs, read_whole, replace_file, way_out
+from logger.disk import Disk, File, advice, make_and_keep_dirs, read_whole, replace_file
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import linear_number
 from logger.history import INDEX, History, Place, belongs, extent_of, index_name, is_before, read_header
@@ -152,7 +152,7 @@ class Archive:
         except OSError as exc:
             where, why = " and ".join(self._history.directories), exc.strerror or exc
             raise ArchiveFailed(
-                f"{where} could not be prepared ({why}); nothing is lost: {way_out(exc)} and do it again"
+                f"{where} could not be prepared ({why}); nothing is lost: {advice(exc)} and do it again"
             ) from exc
         work = _Work(self._disk, self._history, progress, give_way, total=plan.size)
         done: list[Step] = []
@@ -419,5 +419,5 @@ def _failed(step: Step, exc: OSError) -> LogError:
     to = f" as {step.target}" if step.target else ""
     return ArchiveFailed(
         f"{' and '.join(step.paths)} could not be {DONE[step.action]}{to} ({exc.strerror or exc}); nothing is lost: "
-        f"{way_out(exc)} and do it again"
+        f"{advice(exc)} and do it again"
     )

@@ -669,7 +669,7 @@ def _owner_of_new(directory: str) -> int | None:
             os.unlink(name)
 
 
-def way_out(exc: OSError) -> str:
+def advice(exc: OSError) -> str:
     """What to do about an error after which nothing is lost, as the end of a sentence."""
     if exc.errno in NO_DESCRIPTORS:
         return "file descriptors have run out: close files, or raise the limit (ulimit -n),"
@@ -684,12 +684,12 @@ def way_out(exc: OSError) -> str:
     return "free some space" if exc.errno in NO_SPACE else "mend the disk"
 
 
-def way_on(exc: OSError) -> str:
-    """The end of a sentence about an error, where it is known what to do. A bad disk may have lost something."""
+def retry_advice(exc: OSError) -> str:
+    """The same for any error; "" where no advice is known. A bad disk may have lost something."""
     if exc.errno not in (*RETRYABLE, errno.EIO, errno.EROFS):
         return ""
     comfort = "" if exc.errno == errno.EIO else "nothing is lost by that: "
-    return f"; {comfort}{way_out(exc)} and try again"
+    return f"; {comfort}{advice(exc)} and try again"
 
 
 def drop_dir(disk: Disk, path: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from logger.disk import way_out
+from logger.disk import advice
 from logger.errors import LogError
 from qmgr import verbs
 from qmgr.due import Waiter
@@ -605,7 +605,7 @@ class Engine(Holding):
     def unreadable(self, queue: Queue, exc: BaseException) -> BaseException:
         """What to raise when looking for messages of the queue ended with `exc`. The lock is held."""
         if isinstance(exc, OSError):
-            text = f"the messages of queue {queue.name!r} can't be read ({exc}); {way_out(exc)} and try again"
+            text = f"the messages of queue {queue.name!r} can't be read ({exc}); {advice(exc)} and try again"
             return Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=queue.name)
         if isinstance(exc, QueueDamaged):
             if not queue.damaged:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from logger.config import LogType
-from logger.disk import NO_DESCRIPTORS, PAGE, RETRYABLE, way_out
+from logger.disk import NO_DESCRIPTORS, PAGE, RETRYABLE, advice
 from logger.errors import LogDamaged, LogError
 from logger.space import FAR
 from qmgr.engine import Engine
@@ -41,7 +41,7 @@ A_SWEEP = 100  # messages whose time is over that are removed before others go o
 
 def _hindrance(exc: OSError | LogDamaged) -> str:
     """Why a full log gets no more room, and what to do: how a sentence goes on."""
-    way = f" {way_out(exc)} and try again, or" if isinstance(exc, OSError) else ""
+    way = f" {advice(exc)} and try again, or" if isinstance(exc, OSError) else ""
     return f" and can get no more room ({exc}):{way} commit or back out the units of work that are open"
 
 
@@ -218,7 +218,7 @@ class Housekeeper:
             why, since = self._told
             if exc.errno != why or self._failed_ns - since >= AGAIN_NS:
                 self._told = exc.errno, self._failed_ns
-                self._errors.say("AMQ9002", text=f"{exc}; {way_out(exc)} soon: it is tried again")
+                self._errors.say("AMQ9002", text=f"{exc}; {advice(exc)} soon: it is tried again")
             return False
         return True
 

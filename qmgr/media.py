@@ -16,7 +16,7 @@ import attrs
 
 from logger import lsn
 from logger.config import LogType
-from logger.disk import NO_SPACE, PAGE, make_dirs, way_out
+from logger.disk import NO_SPACE, PAGE, advice, make_dirs
 from logger.errors import LogClosed, LogError
 from logger.log import Log
 from logger.progress import Progress, no_progress
@@ -387,7 +387,7 @@ class Media:
                     text, away = f"queue {name!r} can't be recreated: {exc}", self._log.archive_away()
                     raise MediaImageMissing(f"{text}; {away}" if away else text, name=name) from exc
                 if isinstance(exc, OSError):
-                    way = f"nothing is lost by that: {way_out(exc)} and try again"
+                    way = f"nothing is lost by that: {advice(exc)} and try again"
                     text = f"queue {name!r} can't be recreated ({exc}); {way}"
                     if exc.errno in NO_SPACE:
                         raise StorageFull(text, name=name) from exc

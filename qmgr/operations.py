@@ -7,7 +7,7 @@ from typing import Any
 
 from logger.archive import Outcome
 from logger.archive_plan import Action, parse_age
-from logger.disk import NO_SPACE, way_out
+from logger.disk import NO_SPACE, advice
 from logger.errors import LogError
 from logger.progress import Progress, no_progress
 from qmgr import authority, events
@@ -151,7 +151,7 @@ class Operations(Running):
             return self._retention.do(action, age, progress, dry_run=dry_run)
         except (LogError, OSError) as exc:
             self._engine.check()
-            way = f"; nothing is lost by that: {way_out(exc)} and try again" if isinstance(exc, OSError) else ""
+            way = f"; nothing is lost by that: {advice(exc)} and try again" if isinstance(exc, OSError) else ""
             system = exc if isinstance(exc, OSError) else exc.__cause__
             if isinstance(system, OSError) and system.errno in NO_SPACE:
                 raise StorageFull(f"{exc}{way}", name=self.name) from exc
@@ -184,7 +184,7 @@ class Operations(Running):
             raise self._engine.translated(exc) from exc
         except OSError as exc:
             raise Unavailable(
-                f"a log extent could not be removed ({exc}); {way_out(exc)} and try again",
+                f"a log extent could not be removed ({exc}); {advice(exc)} and try again",
                 reason=Reason.FILE_SYSTEM_ERROR,
                 name=self.name,
             ) from exc

@@ -10,7 +10,7 @@ and with them that they were committed. A unit that has done nothing counts as b
 import contextlib
 
 from logger.config import LogType
-from logger.disk import way_out
+from logger.disk import advice
 from logger.errors import LogDamaged, LogError
 from qmgr.engine import Engine
 from qmgr.errors import Mistake, Reason, Unavailable
@@ -52,7 +52,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     except LogError as exc:
         raise engine.translated(exc) from exc
     except OSError as exc:
-        text = f"the log can't be read ({exc}); {way_out(exc)} and ask again"
+        text = f"the log can't be read ({exc}); {advice(exc)} and ask again"
         raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=engine.name) from exc
     finally:
         retention.unpin(pin)

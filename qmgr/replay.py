@@ -15,7 +15,7 @@ import attrs
 
 from logger import lsn
 from logger.config import LogType
-from logger.disk import way_out
+from logger.disk import advice
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.log import Log
 from logger.reader import LogReader
@@ -160,7 +160,7 @@ def _told(engine: Engine, exc: BaseException) -> BaseException:
     if isinstance(exc, LogError):
         return engine.translated(exc)
     if isinstance(exc, OSError):
-        way = f"nothing is lost by that: {way_out(exc)} and replay from the last bookmark"
+        way = f"nothing is lost by that: {advice(exc)} and replay from the last bookmark"
         text = f"the log can't be read ({exc}); {way}"
         return Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=engine.name)
     return exc

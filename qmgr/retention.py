@@ -25,7 +25,7 @@ from logger.at_rest import active_path
 from logger.clock import Clock
 from logger.compressed import codec
 from logger.config import LogType
-from logger.disk import Disk, make_dirs, way_out
+from logger.disk import Disk, advice, make_dirs
 from logger.errors import ArchiveFailed, LogError
 from logger.extent import file_name, linear_number, number_of
 from logger.history import History, Place, extent_of
@@ -102,7 +102,7 @@ class Retention:
             try:
                 make_dirs(disk, archive)
             except OSError as exc:
-                self._errors.say("AMQ9007", text=f"ArchivePath can't be used ({exc}): {way_out(exc)} or correct it")
+                self._errors.say("AMQ9007", text=f"ArchivePath can't be used ({exc}): {advice(exc)} or correct it")
 
     def _remember_undone(self) -> None:
         """Find what the archive has of a past that a backup has undone, before anybody reads it.
@@ -353,7 +353,7 @@ class Retention:
         except _Ending:
             return
         except (LogError, OSError) as exc:
-            way = f"; nothing is lost: {way_out(exc)} soon" if isinstance(exc, OSError) else ""
+            way = f"; nothing is lost: {advice(exc)} soon" if isinstance(exc, OSError) else ""
             self._errors.say("AMQ9007", text=f"{exc}{way}; it is tried again")
         took = self._clock.elapsed_ns() - now
         self._next_look_ns = now + took + (POLICY_NS if worked else max(POLICY_NS, REST * took))

@@ -12,7 +12,7 @@ from logger import at_rest, control, lsn
 from logger import log as logs
 from logger.clock import Clock
 from logger.config import LogSync, LogType
-from logger.disk import NO_SPACE, RETRYABLE, Disk, read_whole, way_out
+from logger.disk import NO_SPACE, RETRYABLE, Disk, advice, read_whole
 from logger.errors import LogClosed, LogError, NotAsConfigured
 from logger.force import TRIES
 from qmgr import autoconfig, ini
@@ -535,10 +535,10 @@ class Running(ABC):
             self._housekeeper.checkpoint(hear=hear)
         except OSError as exc:
             if exc.errno in NO_SPACE:
-                text = f"there is no disk space for a checkpoint ({exc}); nothing is lost by that: {way_out(exc)} and"
+                text = f"there is no disk space for a checkpoint ({exc}); nothing is lost by that: {advice(exc)} and"
                 raise StorageFull(f"{text} try again", name=self.name) from exc
             if exc.errno in RETRYABLE:
-                text = f"a checkpoint can't be written ({exc}); nothing is lost by that: {way_out(exc)} and try again"
+                text = f"a checkpoint can't be written ({exc}); nothing is lost by that: {advice(exc)} and try again"
                 raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
             self._fail(exc)
             self._engine.check()

@@ -4,7 +4,7 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
-from logger.disk import NO_SPACE, way_on
+from logger.disk import NO_SPACE, retry_advice
 from logger.errors import LogDamaged, LogError
 from qmgr.errors import WHOSE, Damaged, Reason, Unavailable
 from recovery.errors import RecoveryError
@@ -37,7 +37,7 @@ def translated(name: str, done: str) -> Iterator[None]:
         raise Unavailable(text, reason=Reason.NOT_AUTHORIZED, name=name) from exc
     except OSError as exc:
         reason = Reason.STORAGE_MEDIUM_FULL if exc.errno in NO_SPACE else Reason.FILE_SYSTEM_ERROR
-        way = way_on(exc)
+        way = retry_advice(exc)
         if done == "created" and exc.errno in NO_PLACE:
             way = "; give a data path where directories can be made"
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}{way}", reason=reason, name=name) from exc

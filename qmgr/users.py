@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import attrs
 
 from logger.clock import SystemClock
-from logger.disk import Disk, read_whole, replace_file, way_out
+from logger.disk import Disk, advice, read_whole, replace_file
 from qmgr.authority import check_user
 from qmgr.errors import IniError, Mistake, Reason
 from qmgr.locations import Location
@@ -87,7 +87,7 @@ class Users:
         except IniError as exc:
             return exc.sentence
         except OSError as exc:
-            return f"AMQ6165E: {self._path} can't be read: {exc.strerror}; {way_out(exc).removesuffix(',')}."
+            return f"AMQ6165E: {self._path} can't be read: {exc.strerror}; {advice(exc).removesuffix(',')}."
         return ""
 
     def names(self) -> list[str]:

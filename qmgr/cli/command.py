@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import attrs
 
 from logger import lsn
-from logger.disk import NO_SPACE, way_out
+from logger.disk import NO_SPACE, advice
 from logger.errors import LogError, NotInLog
 from qmgr.errors import (
     WHOSE,
@@ -244,7 +244,7 @@ def explain(exc: Exception) -> tuple[int, str]:
     if isinstance(exc, MQError | LogError) and (denied := denial(exc)) is not None:
         return NOT_AUTHORISED, _not_authorised(denied)
     if (full := _full_disk(exc)) is not None:
-        return NO_ROOM, f"AMQ7002S: no room, {way_out(full).removesuffix(',')}: {because(full)}"
+        return NO_ROOM, f"AMQ7002S: no room, {advice(full).removesuffix(',')}: {because(full)}"
     if isinstance(exc, MQError) and exc.reason in NO_STORAGE:
         return NO_ROOM, f"AMQ8139E: {exc}"
     if isinstance(exc, MQError) and exc.reason in ENDINGS:

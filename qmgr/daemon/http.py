@@ -15,7 +15,7 @@ import threading
 from functools import partial
 from http import HTTPStatus
 
-from logger.disk import way_on
+from logger.disk import retry_advice
 from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon import metrics
@@ -69,7 +69,7 @@ class HttpListener:
                 if self._socket is None:
                     return
                 # Of descriptors there may be some again: those that are open may be closed.
-                hardship.met(f"listener {name!r} can't accept: {exc}{way_on(exc)}")
+                hardship.met(f"listener {name!r} can't accept: {exc}{retry_advice(exc)}")
                 service.clock.wait(threading.Event(), REST)
                 continue
             connection = Connection(self, accepted, f"{address[0]}:{address[1]}")

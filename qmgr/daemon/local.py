@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from logger.disk import NO_DESCRIPTORS, PosixDisk, way_out
+from logger.disk import NO_DESCRIPTORS, PosixDisk, advice
 from qmgr import sasl, sockets, values, wire
 from qmgr.daemon.beats import Beats
 from qmgr.daemon.calls import Calls
@@ -106,7 +106,7 @@ class LocalListener:
                     sockets.close(sock)
                 if self._closed:
                     return
-                way = f": {way_out(exc)} and connect again" if isinstance(exc, OSError) and exc.errno in SHORT else ""
+                way = f": {advice(exc)} and connect again" if isinstance(exc, OSError) and exc.errno in SHORT else ""
                 hardship.met(f"a connection can't be taken ({exc}){way}")
                 self._service.clock.wait(threading.Event(), A_MOMENT_S)  # some will come back
 

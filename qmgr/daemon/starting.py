@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from logger.disk import NO_SPACE, process_numbers, way_on
+from logger.disk import NO_SPACE, process_numbers, retry_advice
 from logger.errors import LogError
 from qmgr import locations
 from qmgr.daemon.listeners import MAKERS
@@ -68,7 +68,7 @@ def explain(exc: BaseException) -> tuple[int, str]:
     if isinstance(exc, MQError):
         return _by_reason(exc, text)
     if isinstance(cause, OSError):
-        return UNEXPECTED, f"AMQ7002S: {text}{way_on(cause)}"
+        return UNEXPECTED, f"AMQ7002S: {text}{retry_advice(cause)}"
     return UNEXPECTED, f"AMQ6118S: internal error {exc!r}."
 
 

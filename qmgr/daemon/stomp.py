@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from logger.disk import way_on
+from logger.disk import retry_advice
 from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon.hardship import Hardship
@@ -97,7 +97,7 @@ class StompListener:
             try:
                 client, _ = await loop.sock_accept(listening)
             except OSError as exc:  # no descriptors, say: those who are there are served on
-                hardship.met(f"listener {name!r} can't accept: {exc}{way_on(exc)}")
+                hardship.met(f"listener {name!r} can't accept: {exc}{retry_advice(exc)}")
                 await asyncio.sleep(REST)
                 continue
             try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logger import disk as disks
-from logger.disk import PAGE, PosixDisk, read_whole, way_on, way_out
+from logger.disk import PAGE, PosixDisk, advice, read_whole, retry_advice
 from logger.errors import LogInUse
 from tests.qmgr.world import Call
 from tests.sim.disk import SimDisk
@@ -377,7 +377,7 @@ def test_a_directory_above_that_can_not_be_synced_is_an_error() -> None:
     ],
 )
 def test_a_way_out_of_what_the_system_says(error: int, way: str) -> None:
-    assert way_out(OSError(error, os.strerror(error))) == way
+    assert advice(OSError(error, os.strerror(error))) == way
 
 
 def test_a_lock_is_not_refused_before_its_owner_has_said_who_it_is(tmp_path: Path) -> None:
@@ -403,6 +403,6 @@ def test_a_lock_is_not_refused_before_its_owner_has_said_who_it_is(tmp_path: Pat
     ],
 )
 def test_only_where_it_is_known_nothing_is_said_to_be_lost(error: int, text: str) -> None:
-    said = way_on(OSError(error, "x"))
+    said = retry_advice(OSError(error, "x"))
     assert said.startswith(text)
     assert bool(said) is bool(text)
