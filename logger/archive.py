@@ -291,7 +291,7 @@ class _Work:
         """Put a file that `write` makes in the place of the step's, and drop that once the new one is safe."""
         disk, source, target = self._disk, step.paths[0], step.target
         made, directory = target + NEW, directory_of(target)
-        self._refuse_stranger(step)
+        self._refuse_foreign(step)
         try:
             write(source, made)
             self._compare(step, made)
@@ -358,7 +358,7 @@ class _Work:
         self._progress(self._done + part, self._total)
         self._give_way()
 
-    def _refuse_stranger(self, step: Step) -> None:
+    def _refuse_foreign(self, step: Step) -> None:
         """Raise ArchiveFailed where the new file would take the place of another log's, or of another part of this."""
         if not self._disk.exists(step.target):
             return

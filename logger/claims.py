@@ -30,7 +30,7 @@ def claim(disk: Disk, directory: str, log_id: bytes, whose: str) -> None:
         disk.sync_dir(directory)  # who made the mark may have been killed before it was durable
         return
     if not found:
-        _refuse_strangers(disk, directory, log_id)
+        _refuse_foreign(disk, directory, log_id)
         write_whole(disk, f"{directory}/{mine}", f"{whose}\n".encode())
         disk.sync_dir(directory)
         found = owners(disk, directory)
@@ -70,7 +70,7 @@ def mark_name(log_id: bytes) -> str:
     return f"{log_id.hex()}.log-id"
 
 
-def _refuse_strangers(disk: Disk, directory: str, log_id: bytes) -> None:
+def _refuse_foreign(disk: Disk, directory: str, log_id: bytes) -> None:
     """Raise ArchiveFailed when an extent of another log lies there."""
     for name in disk.list(directory):
         if extent_of(name) is None:

@@ -174,7 +174,7 @@ class Disk(Protocol):
 
     def entropy(self, size: int) -> bytes: ...
 
-    def most_open(self) -> int:
+    def max_descriptors(self) -> int:
         """How many descriptors this process may have."""
         ...
 
@@ -182,8 +182,8 @@ class Disk(Protocol):
         """This process in words, for lock files and messages: `pid 4711`."""
         ...
 
-    def stranger(self, path: str) -> str:
-        """Whose the file is, where this is root, and what root makes beside it is not that user's too; else ""."""
+    def foreign_owner(self, path: str) -> str:
+        """Who owns the file, where this is root and what root makes beside it is not that user's too; else ""."""
         ...
 
     def on_fork(self, callback: Callable[[], None]) -> None:
@@ -626,14 +626,14 @@ class PosixDisk:
     def entropy(self, size: int) -> bytes:
         return os.urandom(size)
 
-    def most_open(self) -> int:
+    def max_descriptors(self) -> int:
         most = os.sysconf("SC_OPEN_MAX")
         return most if most >= 0 else sys.maxsize
 
     def process(self) -> str:
         return f"pid {os.getpid()}"
 
-    def stranger(self, path: str) -> str:
+    def foreign_owner(self, path: str) -> str:
         try:
             owner = os.stat(path).st_uid
         except OSError:

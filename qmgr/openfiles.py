@@ -22,7 +22,7 @@ class OpenFiles:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._files: OrderedDict[int, File] = OrderedDict()
-        self._most = min(MOST, disk.most_open() // SHARE)
+        self._most = min(MOST, disk.max_descriptors() // SHARE)
 
     def __len__(self) -> int:
         return len(self._files)

@@ -14,7 +14,7 @@ LOG_LOCK = "qm.lock"
 
 def refuse_root(disk: Disk, path: str, name: str) -> None:
     """Refuse root where the files are another user's, who could not open what root makes. Raises Unavailable (2035)."""
-    owner = disk.stranger(path)
+    owner = disk.foreign_owner(path)
     if owner:
         why = f"this is user {owner!r}'s, who could not open what root leaves there; be that user"
         denied = PermissionError(errno.EPERM, why, path)

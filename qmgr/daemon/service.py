@@ -193,7 +193,7 @@ class Service:
         """Where a client finds none it hears nothing, and what listeners say of that comes too late."""
         left = 0
         with contextlib.suppress(OSError), socket.socket() as lowest:  # that is free
-            left = max(0, self.disk.most_open() - lowest.fileno())
+            left = max(0, self.disk.max_descriptors() - lowest.fileno())
         if left < FEW:
             self.say("AMQ9035", count=left)
 

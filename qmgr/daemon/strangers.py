@@ -34,7 +34,7 @@ class Strangers:
         """
         self._ticks = ticks
         self._crowded = crowded
-        self._most = most or max(LEAST, min(MOST, PosixDisk().most_open() // SHARE))
+        self._most = most or max(LEAST, min(MOST, PosixDisk().max_descriptors() // SHARE))
         self._full = False
         self._there: dict[Stranger, None] = {}  # in the order in which they came
         self._lock = threading.Lock()

@@ -463,7 +463,7 @@ def test_runmqsc_goes_on_when_its_queue_manager_is_killed_and_started_again(daem
 
 def test_root_leaves_nothing_among_the_files_of_another_user(daemons: Daemons) -> None:
     if os.geteuid() != 0:
-        assert PosixDisk().stranger("/") == ""  # the files' modes refuse any other user, or let it in
+        assert PosixDisk().foreign_owner("/") == ""  # the files' modes refuse any other user, or let it in
         return
     daemons.make(log_type="linear")
     for path in (daemons.data, *daemons.data.rglob("*")):
@@ -497,9 +497,9 @@ def test_root_may_go_on_where_all_files_are_made_another_users(tmp_path: Path, m
     path.write_bytes(b"")
     if os.geteuid() == 0:
         os.chown(path, 65534, 65534)
-        assert PosixDisk().stranger(str(path))
+        assert PosixDisk().foreign_owner(str(path))
     monkeypatch.setattr("logger.disk._owner_of_new", lambda directory: path.stat().st_uid)
-    assert PosixDisk().stranger(str(path)) == ""
+    assert PosixDisk().foreign_owner(str(path)) == ""
     assert list(tmp_path.iterdir()) == [path]
 
 

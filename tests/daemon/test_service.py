@@ -429,7 +429,7 @@ def test_row_76_a_start_with_few_descriptors_says_so(
     given = Given()
     with socket.socket() as lowest:
         most = lowest.fileno() + left
-    monkeypatch.setattr(given.disk, "most_open", lambda: most)
+    monkeypatch.setattr(given.disk, "max_descriptors", lambda: most)
     given.service.start()
     given.service.end(at_once=True)
     text = f"AMQ9035W: Few file descriptors are left for clients and for files, {said}: raise the limit (ulimit -n)."

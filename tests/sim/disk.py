@@ -491,13 +491,13 @@ class SimDisk:
     def entropy(self, size: int) -> bytes:
         return self._rng.randbytes(size)
 
-    def most_open(self) -> int:
+    def max_descriptors(self) -> int:
         return 1024 if self.max_open is None else self.max_open
 
     def process(self) -> str:
         return "sim"
 
-    def stranger(self, path: str) -> str:
+    def foreign_owner(self, path: str) -> str:
         return ""
 
     def on_fork(self, callback: Callable[[], None]) -> None:
