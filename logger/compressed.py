@@ -242,7 +242,7 @@ class ReadOnly:
     def write(self, offset: int, data: Buffer) -> None:
         raise _read_only()
 
-    def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
+    def write_durably(self, offset: int, data: Buffer, *, may_poll: bool = False) -> None:
         raise _read_only()
 
     def begin_durably(self, offset: int, data: Buffer) -> bool:

@@ -58,15 +58,15 @@ class File(Protocol):
         """Write all of `data` at `offset`, going on after a short write."""
         ...
 
-    def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
+    def write_durably(self, offset: int, data: Buffer, *, may_poll: bool = False) -> None:
         """Write all of `data` at `offset` and make just that durable: not what was written before.
 
-        `alone`: it is memory of `buffer`, and nobody else waits; the processor may be kept for a moment.
+        `may_poll`: it is memory of `buffer`, and nobody else waits; the processor may be kept for a moment.
         """
         ...
 
     def begin_durably(self, offset: int, data: Buffer) -> bool:
-        """Begin `write_durably(offset, data, alone=True)`, which follows; until then `data` stays as it is.
+        """Begin `write_durably(offset, data, may_poll=True)`, which follows; until then `data` stays as it is.
 
         False: it is not begun, which that does not mind.
         """
@@ -334,13 +334,13 @@ class PosixFile:
 
     if hasattr(os, "RWF_DSYNC"):
 
-        def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
+        def write_durably(self, offset: int, data: Buffer, *, may_poll: bool = False) -> None:
             if self.honours_dsync is None:
                 self.honours_dsync = _honours_dsync(self.fd)
             done = -1
             try:  # one call into the system, and with a drive that can do so one command, where a sync takes two
                 if self.honours_dsync:
-                    poller = _poller() if alone else None
+                    poller = _poller() if may_poll else None
                     if poller is not None:
                         done = poller.write(self.fd, data, offset)
                     if done < 0:
@@ -361,7 +361,7 @@ class PosixFile:
             return poller.begin(self.fd, data, offset)
     else:
 
-        def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
+        def write_durably(self, offset: int, data: Buffer, *, may_poll: bool = False) -> None:
             self.write(offset, data)
             self.sync()
 

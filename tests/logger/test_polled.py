@@ -125,7 +125,7 @@ def test_what_is_written_by_half_is_written_again(
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: written.append((at, len(data))) or pwrite(fd, data, at))
     file.honours_dsync = True
-    file.write_durably(PAGE, filled(5), alone=True)
+    file.write_durably(PAGE, filled(5), may_poll=True)
     assert written == [(PAGE, PAGE)]
 
 
@@ -313,7 +313,7 @@ def test_a_file_is_closed_when_what_was_begun_is_over(
     monkeypatch.setattr(disks, "_poller", lambda: poller)
     page = filled(1)
     assert not file.begin_durably(0, page), "it is not known yet whether its file system can do that"
-    file.write_durably(0, page, alone=True)
+    file.write_durably(0, page, may_poll=True)
     page[:] = bytes([2]) * PAGE
     if not file.honours_dsync:
         pytest.fail(f"the file system of {tmp_path} is none that makes such writes")
@@ -457,13 +457,13 @@ def test_it_is_waited_for_where_memory_is_short(
     monkeypatch.setattr(disks, "_pollers", [poller])
     file.honours_dsync = True
     with pytest.raises(MemoryError):
-        file.write_durably(0, filled(1), alone=True)
+        file.write_durably(0, filled(1), may_poll=True)
     assert page_of(file, 0) == bytes([1]) * PAGE
-    file.write_durably(0, filled(2), alone=True)
+    file.write_durably(0, filled(2), may_poll=True)
     assert page_of(file, 0) == bytes([2]) * PAGE
     left += [MemoryError()] * 1000
     with pytest.raises(OSError, match="not known whether"):  # which ends the log
-        file.write_durably(0, filled(3), alone=True)
+        file.write_durably(0, filled(3), may_poll=True)
     left.clear()
 
 
@@ -511,7 +511,7 @@ def test_a_call_that_somebody_has_put_in_the_place_of_the_systems_is_made(
 
     monkeypatch.setattr(os, "pwritev", see)
     file.honours_dsync = True
-    file.write_durably(PAGE, filled(3), alone=True)
+    file.write_durably(PAGE, filled(3), may_poll=True)
     assert seen == [PAGE]
 
 
@@ -558,10 +558,10 @@ def test_a_force_looks_for_its_end_unless_others_have_waited_lately(
     asked: list[bool] = []
     write_durably = PosixFile.write_durably
 
-    def note(self: PosixFile, offset: int, data: disks.Buffer, *, alone: bool = False) -> None:
+    def note(self: PosixFile, offset: int, data: disks.Buffer, *, may_poll: bool = False) -> None:
         if len(data) == PAGE:
-            asked.append(alone)
-        write_durably(self, offset, data, alone=alone)
+            asked.append(may_poll)
+        write_durably(self, offset, data, may_poll=may_poll)
 
     qmgr.create("LONE", data_path=tmp_path)
     with qmgr.start("LONE", data_path=tmp_path, background=False) as qm:
@@ -609,13 +609,13 @@ from logger.disk import PAGE, PosixDisk, _pollers
 file = PosixDisk().open(sys.argv[1], create=True, direct=True)
 file.honours_dsync = True
 page = PosixDisk().buffer(PAGE)
-file.write_durably(0, page, alone=True)
+file.write_durably(0, page, may_poll=True)
 first = _pollers[:]
 child = os.fork()
 page[:3] = b"two" if child else b"one"
 if not child:
     assert not _pollers
-file.write_durably(PAGE if child else 0, page, alone=True)
+file.write_durably(PAGE if child else 0, page, may_poll=True)
 if child:
     assert _pollers == first and len(first) == 1 and first[0] is not None
     assert os.waitpid(child, 0)[1] == 0

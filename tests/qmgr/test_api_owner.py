@@ -377,9 +377,9 @@ class Died(BaseException):
 class KillingFile(PosixFile):
     disk: "KillingDisk"
 
-    def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
+    def write_durably(self, offset: int, data: Buffer, *, may_poll: bool = False) -> None:
         self.disk.syncing(self.path)
-        super().write_durably(offset, data, alone=alone)
+        super().write_durably(offset, data, may_poll=may_poll)
 
     def sync(self) -> None:
         self.disk.syncing(self.path)

@@ -128,10 +128,10 @@ def test_a_queue_manager_that_has_failed_says_so(tmp_path: Path) -> None:
             return file if path.endswith("status.json.new") else FailingFile(os.dup(file.fd), path)
 
     class FailingFile(PosixFile):
-        def write_durably(self, offset: int, data: Any, *, alone: bool = False) -> None:
+        def write_durably(self, offset: int, data: Any, *, may_poll: bool = False) -> None:
             if "broken" in flags and "active" in self.path:
                 raise OSError(errno.EIO, "no more")
-            super().write_durably(offset, data, alone=alone)
+            super().write_durably(offset, data, may_poll=may_poll)
 
     flags: set[str] = set()
     qmgr.create(NAME, data_path=tmp_path, **SMALL)

@@ -190,13 +190,13 @@ class SimFile:
             disk.during_sync(self.path)
         return disk.ignore_sync is None or not disk.ignore_sync("sync", self.path)
 
-    def write_durably(self, offset: int, data: Buffer, *, alone: bool = False) -> None:
+    def write_durably(self, offset: int, data: Buffer, *, may_poll: bool = False) -> None:
         """A write, and a sync that covers nothing but that."""
         begun, self.begun = self.begun, None
         if begun is not None:
             assert (offset, bytes(data)) == (begun[0], begun[2]), "the write that was begun is to be ended first"
             assert data is begun[1], "it lies elsewhere by now"
-            assert alone, "another call would leave it under way"
+            assert may_poll, "another call would leave it under way"
         self.write(offset, data)
         disk, node = self.disk, self.node
         written = node.pending[-1]
