@@ -27,18 +27,20 @@ class Doubt(enum.Enum):
     UNREADABLE = "unreadable"
 
 
-def doubtful(disk: Disk, directory: str, state: ControlState, at: int, epoch: int, *, alone: bool) -> dict[int, Doubt]:
+def doubtful(
+    disk: Disk, directory: str, state: ControlState, at: int, epoch: int, *, one_copy: bool
+) -> dict[int, Doubt]:
     """The files, by number, that may have the log from the LSN `at` on, where reading has ended. Raises OSError.
 
-    `epoch`: of the records before it. `alone`: the state is that of the only whole copy of the control file; that it is
-    an older one is also known where there are records that it can't know of, be they beyond a gap.
+    `epoch`: of the records before it. `one_copy`: the state is that of the only whole copy of the control file. That it
+    is an older one is also known where there are records that it can't know of, be they beyond a gap.
 
     Before there is a record in a part of the log, the control file has said which file has that part. So of a crash
     alone no file has any that the control file does not know of.
     """
     read = range(state.head // state.extent_bytes, at // state.extent_bytes)
     older = epoch > state.epoch or not {sequence for _, sequence in state.extents}.issuperset(read)
-    border = _Border(disk, state, at, max(epoch, state.epoch), alone or older)
+    border = _Border(disk, state, at, max(epoch, state.epoch), one_copy or older)
     table = dict(state.extents)
     numbers = {number for name in disk.list(directory) if (number := number_of(name)) is not None} | set(table)
     if state.log_type is LogType.LINEAR:
@@ -47,18 +49,20 @@ def doubtful(disk: Disk, directory: str, state: ControlState, at: int, epoch: in
         if state.clean_end == at:
             return {}
         return {n: Doubt.UNREADABLE for n in numbers if border.has_lost_front(f"{directory}/{extent.file_name(n)}")}
-    border.alone |= any(border.knows_of_more(f"{directory}/{extent.file_name(n)}", n, table.get(n, 0)) for n in table)
+    border.may_be_stale |= any(
+        border.knows_of_more(f"{directory}/{extent.file_name(n)}", n, known) for n, known in table.items()
+    )
     found = {n: border.doubt(f"{directory}/{extent.file_name(n)}", n, table.get(n)) for n in sorted(numbers)}
     return {number: doubt for number, doubt in found.items() if doubt is not None}
 
 
 class _Border:
-    def __init__(self, disk: Disk, state: ControlState, at: int, epoch: int, alone: bool) -> None:
+    def __init__(self, disk: Disk, state: ControlState, at: int, epoch: int, may_be_stale: bool) -> None:
         self._disk = disk
         self._state = state
         self._at = at
         self._epoch = epoch  # what earlier lives left was declared lost
-        self.alone = alone  # the control file may be an older copy, or is one
+        self.may_be_stale = may_be_stale  # the control file may be an older copy, or is one
         self._is_ring = state.log_type is LogType.CIRCULAR
         self._seed = crc32(state.log_id)
         self.sequence = at // state.extent_bytes
@@ -113,11 +117,11 @@ class _Border:
             file.close()
 
     def _of_lost(self, known: int | None, doubt: Doubt) -> Doubt | None:
-        return doubt if self.alone and known is not None and known < self.sequence else None
+        return doubt if self.may_be_stale and known is not None and known < self.sequence else None
 
     def _of_another(self, file: File, header: ExtentHeader, known: int | None) -> Doubt | None:
         """About one that says that it holds another part."""
-        if not self.alone or known is None or known >= self.sequence:
+        if not self.may_be_stale or known is None or known >= self.sequence:
             return None
         if self._is_short(file):
             return Doubt.SHORT
@@ -134,14 +138,14 @@ class _Border:
         blank = is_blank(file, PAGE)
         if self._is_short(file):
             says = header is not None or has_records
-            return Doubt.SHORT if says or (self.alone and (known is not None or not blank)) else None
+            return Doubt.SHORT if says or (self.may_be_stale and (known is not None or not blank)) else None
         if has_records:
             return Doubt.UNREADABLE  # it was not read: its first frame is bad, or nobody takes its word
         if blank:
             return None  # as it was made, and no more
         if header is not None and known is None and self._is_ring and not is_blank(file, DATA):
             return Doubt.UNREADABLE  # it was new when it took this part
-        if self.alone and self._is_hidden(file, header):
+        if self.may_be_stale and self._is_hidden(file, header):
             return Doubt.UNREADABLE
         return None
 

@@ -117,7 +117,7 @@ class ControlFile:
             self._file.sync()  # the newest copy may be in memory only: who wrote it was killed before it was synced
             disk.forget(path)  # or his sync failed, and this one wrote nothing
             self._number, self.state = read(disk, path)
-            self.alone = len(whole_copies(self._file)) < 2  # the other copy is not whole: it may be the newer one
+            self.one_copy = len(whole_copies(self._file)) < 2  # the other copy is not whole: it may be the newer one
         except BaseException:  # nobody has it yet who could close it
             self._file.close()
             raise
@@ -135,7 +135,7 @@ class ControlFile:
         except OSError as exc:
             self._failed = exc
             raise
-        self._number, self.state, self.alone = number, state, False
+        self._number, self.state, self.one_copy = number, state, False
 
     def taken_over(self) -> int:
         """The epoch that another process has begun since, which has opened this log too; 0 if none has."""

@@ -210,18 +210,18 @@ class Extents(ABC):
             time=0,
         )
 
-    def check_end(self, state: control.ControlState, at: int, epoch: int, *, alone: bool) -> None:
+    def check_end(self, state: control.ControlState, at: int, epoch: int, *, one_copy: bool) -> None:
         """Called when reading has ended at the LSN `at`, with records of `epoch`: is that the end of the log?
 
-        `alone`: the state is that of the only whole copy of the control file. Raises LogDamaged where a file may have
-        more of the log.
+        `one_copy`: the state is that of the only whole copy of the control file. Raises LogDamaged where a file may
+        have more of the log.
         """
-        for number in doubtful(self._disk, self.directory, state, at, epoch, alone=alone):
+        for number in doubtful(self._disk, self.directory, state, at, epoch, one_copy=one_copy):
             path, begins = self.path_of(number), lsn.text(at)
             raise LogDamaged(
                 f"one copy of the log control file is not whole, and log extent {path} is missing, cut, an older copy "
                 f"or damaged at its beginning: it may have the log from {begins}; restore one from a backup"
-                if alone
+                if one_copy
                 else f"log extent {path} has the log from {begins} and was cut or is damaged at its beginning, or the "
                 f"log control file is an older copy, that does not know of it; put the right ones back",
                 path=path,

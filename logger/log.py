@@ -119,7 +119,7 @@ class Log(Writer):
             yield from records
         finally:
             if reader.stopped:
-                self._extents.check_end(self._state, reader.stopped, reader.epoch, alone=self._control.alone)
+                self._extents.check_end(self._state, reader.stopped, reader.epoch, one_copy=self._control.one_copy)
 
     def live_reader(self, history: History | None = None) -> LogReader:
         """A reader of what is durable by now (`until`), while others go on to write.
@@ -199,7 +199,7 @@ class Log(Writer):
         self._extents.retire(floor // config.extent_bytes)
         self._extents.reach(floor // config.extent_bytes)
         self._extents.sweep()
-        if self._control.alone:  # both again, before what is torn next is a header
+        if self._control.one_copy:  # both again, before what is torn next is a header
             self._write_control(self._state)
         self._extents.mend(floor // config.extent_bytes, self._state.extents)
         self.space = Space(config.extent_bytes, config.max_files, len(self._extents), floor)

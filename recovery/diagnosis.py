@@ -138,7 +138,7 @@ class Lost:
     records: int  # that can still be read
     units: tuple[int, ...]  # units of work whose commit is among them
     prepared: tuple[int, ...]  # units of work whose prepare is among them
-    alone: int  # records of calls outside of units of work
+    outside_units: int  # records of calls outside of units of work
     readable: int  # bytes of them all
     first_time: int
     last_time: int
@@ -153,7 +153,7 @@ class Lost:
         if self.records:
             said.append(
                 f"Lost: {self.records} records that can still be read, from {moment(self.first_time)} to "
-                f"{moment(self.last_time)}; {self.alone} of them calls outside of units of work."
+                f"{moment(self.last_time)}; {self.outside_units} of them calls outside of units of work."
             )
         for what, numbers in (("commits", self.units), ("prepares", self.prepared)):
             if numbers:

@@ -166,12 +166,12 @@ class Placed:
                 gone.add(sequence)
         return gone
 
-    def note_doubtful(self, state: ControlState, at: int, epoch: int, *, alone: bool) -> set[int]:
+    def note_doubtful(self, state: ControlState, at: int, epoch: int, *, one_copy: bool) -> set[int]:
         """Say which files may have the log from the LSN `at` on, though nobody knows of it, as a start asks it.
 
-        That sequence, where there is such a one. `epoch`, `alone`: see `doubtful`.
+        That sequence, where there is such a one. `epoch`, `one_copy`: see `doubtful`.
         """
-        found = doubtful(self._disk, self.active, state, at, epoch, alone=alone)
+        found = doubtful(self._disk, self.active, state, at, epoch, one_copy=one_copy)
         for number, doubt in found.items():
             self._note(ROW_OF[doubt], self.path_of(number), f"it may have the log from {lsn.text(at)}")
         return {at // self.extent_bytes} if found else set()

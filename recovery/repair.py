@@ -88,7 +88,7 @@ class _Examiner:
         self.findings: list[Finding] = []
         self.active = active_path(config.path)
         self.control = control_path(config.path)
-        self.alone = False  # one copy of the control file is whole, which may be the older one
+        self.one_copy = False  # one copy of the control file is whole, which may be the older one
 
     def note(self, row: str, where: str, text: str = "") -> None:
         self.findings.append(Finding(ROWS[row], where, text))
@@ -128,7 +128,7 @@ class _Examiner:
             self.note("control_no_whole_copy", self.control)
         elif len(whole) == 1:
             self.note("control_one_copy_torn", self.control)
-            self.alone = True
+            self.one_copy = True
         return [state for _, state in whole]
 
     def _checkpoint_files(self) -> list[CheckpointFile]:
@@ -304,8 +304,8 @@ class _Examiner:
             gone = set()  # it has all that there was: the rest of a file that was cut had nothing
         if chain.damage is None and not gone:  # what the control file says, or will say, is not all that a start asks
             told = state if state is not None else self._remedy(None, found, cut=False).state_after()
-            alone = self.alone and state is not None
-            gone = self.placed.note_doubtful(told, chain.stopped, chain.epoch, alone=alone)
+            one_copy = self.one_copy and state is not None
+            gone = self.placed.note_doubtful(told, chain.stopped, chain.epoch, one_copy=one_copy)
         media = self.media(used.catalogue) // self.extent_bytes
         if media:
             self.placed.note_history(media, needed)
@@ -360,7 +360,7 @@ class _Examiner:
     def _lost(self, found: End, state: ControlState | None, gone: set[int]) -> Lost:
         chain = found.chain
         units, prepared, times = [], [], []
-        records = alone = readable = last = 0
+        records = outside_units = readable = last = 0
         for each in self.placed.evidence().frames(chain.end):
             if each.epoch < chain.epoch or each.kind == PAD:
                 continue
@@ -370,7 +370,7 @@ class _Examiner:
             if not each.flags & END or each.kind == FILL:
                 continue
             records += 1
-            alone += not each.uow and each.kind < Kind.START_CHECKPOINT
+            outside_units += not each.uow and each.kind < Kind.START_CHECKPOINT
             if each.kind == Kind.COMMIT:
                 units.append(each.uow)
             elif each.kind in (Kind.PREPARE, Kind.ROLL_FORWARD):
@@ -385,7 +385,7 @@ class _Examiner:
             records=records,
             units=tuple(units),
             prepared=tuple(dict.fromkeys(prepared)),  # one that was rolled forward says so again
-            alone=alone,
+            outside_units=outside_units,
             readable=readable,
             first_time=min(times, default=0),
             last_time=max(times, default=0),

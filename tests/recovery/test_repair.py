@@ -956,7 +956,7 @@ def test_lost_units_of_work_are_many_or_few_and_what_is_readable_is_never_more_t
         records=0,
         units=(),
         prepared=(7,),
-        alone=0,
+        outside_units=0,
         readable=150,
         first_time=0,
         last_time=0,
