@@ -18,7 +18,7 @@ from logger.extent import DATA, SPARES, ExtentHeader, decode_header, is_blank, l
 from logger.reader import ExtentView, first_frame, latest_part
 
 
-class Doubt(enum.Enum):
+class Flaw(enum.Enum):
     """What is wrong with a file that may have the next part of the log."""
 
     MISSING = "missing"
@@ -27,9 +27,9 @@ class Doubt(enum.Enum):
     UNREADABLE = "unreadable"
 
 
-def doubtful(
+def suspect_files(
     disk: Disk, directory: str, state: ControlState, at: int, epoch: int, *, one_copy: bool
-) -> dict[int, Doubt]:
+) -> dict[int, Flaw]:
     """The files, by number, that may have the log from the LSN `at` on, where reading has ended. Raises OSError.
 
     `epoch`: of the records before it. `one_copy`: the state is that of the only whole copy of the control file. That it
@@ -48,12 +48,12 @@ def doubtful(
     if at % state.extent_bytes:
         if state.clean_end == at:
             return {}
-        return {n: Doubt.UNREADABLE for n in numbers if border.has_lost_front(f"{directory}/{extent.file_name(n)}")}
+        return {n: Flaw.UNREADABLE for n in numbers if border.has_lost_front(f"{directory}/{extent.file_name(n)}")}
     border.may_be_stale |= any(
         border.knows_of_more(f"{directory}/{extent.file_name(n)}", n, known) for n, known in table.items()
     )
-    found = {n: border.doubt(f"{directory}/{extent.file_name(n)}", n, table.get(n)) for n in sorted(numbers)}
-    return {number: doubt for number, doubt in found.items() if doubt is not None}
+    found = {n: border.flaw(f"{directory}/{extent.file_name(n)}", n, table.get(n)) for n in sorted(numbers)}
+    return {number: flaw for number, flaw in found.items() if flaw is not None}
 
 
 class _Border:
@@ -67,22 +67,22 @@ class _Border:
         self._seed = crc32(state.log_id)
         self.sequence = at // state.extent_bytes
 
-    def doubt(self, path: str, number: int, known: int | None) -> Doubt | None:
+    def flaw(self, path: str, number: int, known: int | None) -> Flaw | None:
         """About one file, of which the control file says that it holds `known`; None: it says nothing of it."""
         try:
             file = self._disk.open_read(path)
         except FileNotFoundError:
-            return self._of_lost(known, Doubt.MISSING)
+            return self._flaw_of_lost(known, Flaw.MISSING)
         try:
             header = decode_header(file.read(0, PAGE))
             if header is None and is_blank(file):
-                return self._of_lost(known, Doubt.SHORT)
+                return self._flaw_of_lost(known, Flaw.SHORT)
             if known == self.sequence:  # its spare pages were wiped before it got a record
                 lost = self._view(file).bad_spares == SPARES or not any(file.read(0, DATA))
-                return Doubt.UNREADABLE if lost else None
+                return Flaw.UNREADABLE if lost else None
             if header is not None and header.sequence != self.sequence:
-                return self._of_another(file, header, known)
-            return self._of_one_that_may(file, number, header, known)
+                return self._flaw_of_another_part(file, header, known)
+            return self._flaw_of_next(file, number, header, known)
         finally:
             file.close()
 
@@ -116,18 +116,18 @@ class _Border:
         finally:
             file.close()
 
-    def _of_lost(self, known: int | None, doubt: Doubt) -> Doubt | None:
-        return doubt if self.may_be_stale and known is not None and known < self.sequence else None
+    def _flaw_of_lost(self, known: int | None, flaw: Flaw) -> Flaw | None:
+        return flaw if self.may_be_stale and known is not None and known < self.sequence else None
 
-    def _of_another(self, file: File, header: ExtentHeader, known: int | None) -> Doubt | None:
+    def _flaw_of_another_part(self, file: File, header: ExtentHeader, known: int | None) -> Flaw | None:
         """About one that says that it holds another part."""
         if not self.may_be_stale or known is None or known >= self.sequence:
             return None
         if self._is_short(file):
-            return Doubt.SHORT
-        return Doubt.STALE if header.sequence < known else None
+            return Flaw.SHORT
+        return Flaw.STALE if header.sequence < known else None
 
-    def _of_one_that_may(self, file: File, number: int, header: ExtentHeader | None, known: int | None) -> Doubt | None:
+    def _flaw_of_next(self, file: File, number: int, header: ExtentHeader | None, known: int | None) -> Flaw | None:
         """About one that says that it holds this part, or says nothing."""
         if header is not None and (
             (header.log_id, header.number) != (self._state.log_id, number) or header.epoch < self._epoch
@@ -138,15 +138,15 @@ class _Border:
         blank = is_blank(file, PAGE)
         if self._is_short(file):
             says = header is not None or has_records
-            return Doubt.SHORT if says or (self.may_be_stale and (known is not None or not blank)) else None
+            return Flaw.SHORT if says or (self.may_be_stale and (known is not None or not blank)) else None
         if has_records:
-            return Doubt.UNREADABLE  # it was not read: its first frame is bad, or nobody takes its word
+            return Flaw.UNREADABLE  # it was not read: its first frame is bad, or nobody takes its word
         if blank:
             return None  # as it was made, and no more
         if header is not None and known is None and self._is_ring and not is_blank(file, DATA):
-            return Doubt.UNREADABLE  # it was new when it took this part
+            return Flaw.UNREADABLE  # it was new when it took this part
         if self.may_be_stale and self._is_hidden(file, header):
-            return Doubt.UNREADABLE
+            return Flaw.UNREADABLE
         return None
 
     def _is_hidden(self, file: File, header: ExtentHeader | None) -> bool:

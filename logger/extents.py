@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 import attrs
 
 from logger import control, extent, lsn
-from logger.border import doubtful
+from logger.border import suspect_files
 from logger.crc import crc32
 from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
@@ -216,7 +216,7 @@ class Extents(ABC):
         `one_copy`: the state is that of the only whole copy of the control file. Raises LogDamaged where a file may
         have more of the log.
         """
-        for number in doubtful(self._disk, self.directory, state, at, epoch, one_copy=one_copy):
+        for number in suspect_files(self._disk, self.directory, state, at, epoch, one_copy=one_copy):
             path, begins = self.path_of(number), lsn.text(at)
             raise LogDamaged(
                 f"one copy of the log control file is not whole, and log extent {path} is missing, cut, an older copy "

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from logger import lsn
 from logger.at_rest import active_path
-from logger.border import Doubt, doubtful
+from logger.border import Flaw, suspect_files
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.crc import crc32
@@ -17,11 +17,11 @@ from logger.forensics import Evidence, Seen, name_of
 from logger.history import History, read_header
 from logger.reader import latest_part
 
-ROW_OF = {
-    Doubt.MISSING: "extent_missing",
-    Doubt.SHORT: "extent_short",
-    Doubt.STALE: "extent_stale",
-    Doubt.UNREADABLE: "extent_damaged_at_the_tail",
+ROW_OF_FLAW = {
+    Flaw.MISSING: "extent_missing",
+    Flaw.SHORT: "extent_short",
+    Flaw.STALE: "extent_stale",
+    Flaw.UNREADABLE: "extent_damaged_at_the_tail",
 }
 Note = Callable[[str, str, str], None]  # row of the table in `diagnosis.py`, file, more about it
 
@@ -166,14 +166,14 @@ class Placed:
                 gone.add(sequence)
         return gone
 
-    def note_doubtful(self, state: ControlState, at: int, epoch: int, *, one_copy: bool) -> set[int]:
+    def note_suspect_files(self, state: ControlState, at: int, epoch: int, *, one_copy: bool) -> set[int]:
         """Say which files may have the log from the LSN `at` on, though nobody knows of it, as a start asks it.
 
-        That sequence, where there is such a one. `epoch`, `one_copy`: see `doubtful`.
+        That sequence, where there is such a one. `epoch`, `one_copy`: see `suspect_files`.
         """
-        found = doubtful(self._disk, self.active, state, at, epoch, one_copy=one_copy)
-        for number, doubt in found.items():
-            self._note(ROW_OF[doubt], self.path_of(number), f"it may have the log from {lsn.text(at)}")
+        found = suspect_files(self._disk, self.active, state, at, epoch, one_copy=one_copy)
+        for number, flaw in found.items():
+            self._note(ROW_OF_FLAW[flaw], self.path_of(number), f"it may have the log from {lsn.text(at)}")
         return {at // self.extent_bytes} if found else set()
 
     def _badness(self, number: int, sequence: int, foreign: set[int]) -> str:

@@ -305,7 +305,7 @@ class _Examiner:
         if chain.damage is None and not gone:  # what the control file says, or will say, is not all that a start asks
             told = state if state is not None else self._remedy(None, found, cut=False).state_after()
             one_copy = self.one_copy and state is not None
-            gone = self.placed.note_doubtful(told, chain.stopped, chain.epoch, one_copy=one_copy)
+            gone = self.placed.note_suspect_files(told, chain.stopped, chain.epoch, one_copy=one_copy)
         media = self.media(used.catalogue) // self.extent_bytes
         if media:
             self.placed.note_history(media, needed)
