@@ -14,20 +14,20 @@ import threading
 from time import perf_counter_ns
 from typing import Any
 
-CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}  # io_setup, io_destroy, io_submit, io_getevents
-WRITES = ("pwritev64v2", "pwritev2", "fdatasync")  # of the C library's, what Python calls; musl has no first one
+SYSCALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}  # io_setup, io_destroy, io_submit, io_getevents
+LIBC_WRITES = ("pwritev64v2", "pwritev2", "fdatasync")  # of the C library's, what Python calls; musl has no first one
 PWRITE = 1
-MAGIC = 0xA10A10A1
-SIZE, HEAD, TAIL, MAGIC_AT, LENGTH, EVENTS = 4, 8, 12, 16, 28, 32  # bytes of the ring that shows what is done
+RING_MAGIC = 0xA10A10A1
+SIZE, HEAD, TAIL, RING_MAGIC_AT, LENGTH, EVENTS = 4, 8, 12, 16, 28, 32  # bytes of the ring that shows what is done
 WORDS, RESULT = 4, 2  # of an event there: how many it has, and which of them says what came of the write
-IN_ORDER = "x86_64"  # here a processor reads in the order of the program: when the tail has moved, the event is there
-LONGEST_NS = 300_000  # to look for the answer
-TAKEN_NS = 200_000  # between two looks when somebody else has had the processor
-SLICE_NS = 5_000_000  # the same where others are many, or this process may use no more of it for now (a quota)
-LEAST, MOST = 16, 4096  # writes that are left to the usual call after that
-GOOD_RUN = 256  # writes in time, one after the other, after which that becomes half as many
-TRIES = 250  # to destroy the context, which waits for its write
-OTHERS = 16  # writes of other logs, after which one that was begun and that nobody asks for is closed
+IN_ORDER_MACHINE = "x86_64"  # it reads in the order of the program: when the tail has moved, the event is there
+POLL_MAX_NS = 300_000
+PREEMPTED_NS = 200_000  # between two looks when somebody else has had the processor
+STARVED_NS = 5_000_000  # the same where others are many, or this process may use no more of it for now (a quota)
+MIN_BACKOFF, MAX_BACKOFF = 16, 4096  # writes that are left to the usual call after that
+BACKOFF_HALVED_AFTER = 256  # writes in time, one after the other
+DESTROY_TRIES = 250  # of the context, which waits for its write
+ABANDONED_AFTER = 16  # writes of other logs, after which one that was begun and that nobody asks for is closed
 MS_ASYNC = 1
 
 
@@ -50,7 +50,7 @@ class _Request(ctypes.Structure):
     )
 
 
-class _Done(ctypes.Structure):
+class _Event(ctypes.Structure):
     """The system's struct io_event."""
 
     _fields_ = (
@@ -61,7 +61,7 @@ class _Done(ctypes.Structure):
     )
 
 
-class _Place(ctypes.Structure):
+class _DlInfo(ctypes.Structure):
     """The system's Dl_info: where a function of a library lies."""
 
     _fields_ = (
@@ -72,18 +72,18 @@ class _Place(ctypes.Structure):
     )
 
 
-def _library(libc: ctypes.CDLL, name: str) -> int | None:
+def _library_base(libc: ctypes.CDLL, name: str) -> int | None:
     """Where the library begins that has this function for the whole process. Raises AttributeError: none has it."""
-    place = _Place()
+    place = _DlInfo()
     libc.dladdr(getattr(libc, name), ctypes.byref(place))
     base: int | None = place.base
     return base
 
 
-def _is_between(libc: ctypes.CDLL) -> bool:
+def _is_interposed(libc: ctypes.CDLL) -> bool:
     """Does another library write, or sync, in the place of the C library (LD_PRELOAD)? It is to see what is written."""
-    there = [name for name in WRITES if hasattr(libc, name)]
-    return {_library(libc, name) for name in there} != {_library(libc, "syscall")}
+    there = [name for name in LIBC_WRITES if hasattr(libc, name)]
+    return {_library_base(libc, name) for name in there} != {_library_base(libc, "syscall")}
 
 
 def _is_mapped(libc: ctypes.CDLL, address: int) -> bool:
@@ -96,26 +96,26 @@ class Poller:
 
     def __init__(self) -> None:
         """Raises OSError where the system has no such calls, or does not let this process make them."""
-        if platform.machine() not in CALLS or ctypes.sizeof(ctypes.c_void_p) != 8:  # 32 bits have other numbers
+        if platform.machine() not in SYSCALLS or ctypes.sizeof(ctypes.c_void_p) != 8:  # 32 bits have other numbers
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        self._setup, self._destroy, self._submit, self._get_events = CALLS[platform.machine()]
+        self._setup, self._destroy, self._submit, self._get_events = SYSCALLS[platform.machine()]
         self._libc = libc = ctypes.CDLL(None, use_errno=True)
-        if _is_between(libc):
+        if _is_interposed(libc):
             raise OSError(errno.ENOTSUP, "a library that came before the C library writes for this process")
         self._call, self._give_way = libc.syscall, libc.sched_yield  # each lets go of the GIL
         self._request = _Request(operation=PWRITE, flags=os.RWF_DSYNC)
         self._requests = ctypes.pointer(ctypes.pointer(self._request))
-        self._done = _Done()
-        self._to_done = ctypes.byref(self._done)
+        self._io_event = _Event()
+        self._io_event_ref = ctypes.byref(self._io_event)
         self._data: Any = None  # what was written last, kept at least while it is
         self._memory: ctypes.c_char | None = None  # the same
         self._lock = threading.Lock()  # taken by `with` only: no interrupt strikes between that and what gives it back
-        self._busy: object = None  # who waits for the end of a write, without the lock
+        self._waiter: object = None  # who waits for the end of a write, without the lock
         self._begun: tuple[int, int] | None = None  # descriptor and offset of a write that somebody is to wait for
-        self._before = 0  # what the ring showed then
-        self._others = 0  # writes that were left to the usual call since then
-        self._pause = LEAST
-        self._left_out = 0  # writes still to be left to the usual call
+        self._tail_before = 0  # what the ring showed then
+        self._writes_since = 0  # writes that were left to the usual call since then
+        self._backoff = MIN_BACKOFF
+        self._skips_left = 0  # writes still to be left to the usual call
         self._in_time = 0  # writes since the last one that was not
         self._unknown = OSError(errno.EIO, "it is not known whether a write that was interrupted is over")
         try:
@@ -123,7 +123,7 @@ class Poller:
         except OSError as exc:
             if exc.errno != errno.EAGAIN:
                 raise
-            self._left_out = MOST  # others have all that the system gives (fs.aio-max-nr); maybe not for long
+            self._skips_left = MAX_BACKOFF  # others have all that the system gives (fs.aio-max-nr); maybe not for long
 
     def _begin(self) -> None:
         """Have a context of the system's. Raises OSError."""
@@ -132,16 +132,16 @@ class Poller:
         if self._call(self._setup, 1, ctypes.byref(self._context)) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         shown = _is_mapped(self._libc, self._context.value) and (
-            ctypes.c_uint32.from_address(self._context.value + MAGIC_AT).value == MAGIC
+            ctypes.c_uint32.from_address(self._context.value + RING_MAGIC_AT).value == RING_MAGIC
         )
-        if not shown or self._call(self._get_events, self._context, 0, 1, self._to_done, None) != 0:
+        if not shown or self._call(self._get_events, self._context, 0, 1, self._io_event_ref, None) != 0:
             self.close()
             raise OSError(errno.ENOSYS, "the system does not show what is done")
         ring, number = self._context.value, ctypes.c_uint32.from_address
         self._tail = number(ring + TAIL)  # which event is the next: moves when a write is done
         self._head = number(ring + HEAD)  # up to where they were taken note of
         self._events = (ctypes.c_int64 * (WORDS * number(ring + SIZE).value)).from_address(ring + EVENTS)
-        self._reads = platform.machine() == IN_ORDER and number(ring + LENGTH).value == EVENTS
+        self._reads_ring = platform.machine() == IN_ORDER_MACHINE and number(ring + LENGTH).value == EVENTS
         self._idle = True  # nothing is under way, and nobody has closed it
 
     def begin(self, fd: int, data: Any, offset: int) -> bool:
@@ -149,10 +149,10 @@ class Poller:
 
         False: nothing is done.
         """
-        if self._left_out > 0:
+        if self._skips_left > 0:
             return False
         with self._lock:
-            if self._busy is not None or self._begun is not None or not (self._idle or self._renew()):
+            if self._waiter is not None or self._begun is not None or not (self._idle or self._renew()):
                 return False
             try:
                 os.lseek(fd, 0, os.SEEK_CUR)  # as below
@@ -165,17 +165,17 @@ class Poller:
 
         `data` is a writable buffer, since ctypes tells no other one's address.
         """
-        if self._left_out > 0 and self._begun is None and (self._idle or not self._context.value):
-            self._left_out -= 1  # otherwise one that was struck may be under way
+        if self._skips_left > 0 and self._begun is None and (self._idle or not self._context.value):
+            self._skips_left -= 1  # otherwise one that was struck may be under way
             return -1
         me: list[None] = []  # made without a call, after which an interrupt may strike
         try:
             with self._lock:
-                if self._busy is not None:
+                if self._waiter is not None:
                     return -1
-                self._busy = me
+                self._waiter = me
                 if self._begun is not None:
-                    if not self._takes_up(fd, data, offset):
+                    if not self._is_begun(fd, data, offset):
                         return -1
                 else:
                     if not (self._idle or self._renew()):
@@ -186,15 +186,15 @@ class Poller:
                 self._begun = None
             done = self._finish()
         except BaseException:
-            if self._busy is me:  # whoever hears of it may use the memory again, and write to the same place
+            if self._waiter is me:  # whoever hears of it may use the memory again, and write to the same place
                 try:
                     self.close()
                 finally:
                     self.close()
             raise
         finally:
-            if self._busy is me:
-                self._busy = None
+            if self._waiter is me:
+                self._waiter = None
         if done == -errno.EINTR:  # the usual call would begin again
             return -1
         if done < 0:
@@ -207,15 +207,15 @@ class Poller:
             if self._begun is not None and self._begun[0] == fd:
                 self.close()
 
-    def _takes_up(self, fd: int, data: Any, offset: int) -> bool:
+    def _is_begun(self, fd: int, data: Any, offset: int) -> bool:
         """Is it this write that was begun?
 
-        Else it stays under way; after OTHERS such calls it is waited for and closed, as its owner seems gone.
+        Else it stays under way; after ABANDONED_AFTER such calls it is waited for and closed, as its owner seems gone.
         """
         if self._begun == (fd, offset) and data is self._data:
             return True
-        self._others += 1
-        if self._others >= OTHERS:
+        self._writes_since += 1
+        if self._writes_since >= ABANDONED_AFTER:
             self.close()
         return False
 
@@ -228,8 +228,8 @@ class Poller:
             request.address, request.size = ctypes.addressof(self._memory), len(data)
             self._data = data
         request.fd, request.offset = fd, offset
-        self._before = self._tail.value
-        self._others = 0
+        self._tail_before = self._tail.value
+        self._writes_since = 0
         try:
             self._idle, self._begun = False, (fd, offset)
             if self._call(self._submit, self._context, 1, self._requests) == 1:
@@ -245,22 +245,22 @@ class Poller:
 
     def _finish(self) -> int:
         """What the system says of the write that is under way: bytes written, or an error's number below 0."""
-        before = self._before
-        self._look(before)
+        before = self._tail_before
+        self._poll(before)
         after = self._tail.value
-        if self._reads and after != before:  # as the system's call, which takes a microsecond more
+        if self._reads_ring and after != before:  # as the system's call, which takes a microsecond more
             done: int = self._events[WORDS * before + RESULT]
             self._head.value = after
             self._idle = True
             return done
-        while self._call(self._get_events, self._context, 1, 1, self._to_done, None) != 1:
+        while self._call(self._get_events, self._context, 1, 1, self._io_event_ref, None) != 1:
             if ctypes.get_errno() != errno.EINTR:
                 raise self._unknown
-        done = self._done.result
+        done = self._io_event.result
         self._idle = True
         return done
 
-    def _look(self, before: int) -> None:
+    def _poll(self, before: int) -> None:
         """Look until the write is done, or it takes too long."""
         tail, give_way, clock = self._tail, self._give_way, perf_counter_ns
         began = now = clock()
@@ -268,14 +268,14 @@ class Poller:
             last = now
             give_way()
             now = clock()
-            if now - last > TAKEN_NS or now - began > LONGEST_NS:
-                self._left_out = MOST if now - last > SLICE_NS else self._pause
-                self._pause = min(2 * self._pause, MOST)
+            if now - last > PREEMPTED_NS or now - began > POLL_MAX_NS:
+                self._skips_left = MAX_BACKOFF if now - last > STARVED_NS else self._backoff
+                self._backoff = min(2 * self._backoff, MAX_BACKOFF)
                 self._in_time = 0
                 return
         self._in_time += 1
-        if self._in_time % GOOD_RUN == 0:
-            self._pause = max(LEAST, self._pause // 2)
+        if self._in_time % BACKOFF_HALVED_AFTER == 0:
+            self._backoff = max(MIN_BACKOFF, self._backoff // 2)
 
     def close(self) -> None:
         """Wait for what is under way; what strikes meanwhile is raised afterwards. Said twice, it is the same.
@@ -283,7 +283,7 @@ class Poller:
         Raises OSError where that can't be done.
         """
         self._idle, self._begun = False, None
-        left, struck = TRIES, None
+        left, struck = DESTROY_TRIES, None
         while left:
             left -= 1
             try:
@@ -303,5 +303,5 @@ class Poller:
         try:
             self._begin()
         except OSError:
-            self._left_out = MOST
+            self._skips_left = MAX_BACKOFF
         return self._idle

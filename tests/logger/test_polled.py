@@ -28,9 +28,9 @@ except (AttributeError, OSError):
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks as long as the disk takes, however busy the machine is."""
-    monkeypatch.setattr(polled, "LONGEST_NS", 600_000_000_000)
-    monkeypatch.setattr(polled, "TAKEN_NS", 600_000_000_000)
-    monkeypatch.setattr(polled, "SLICE_NS", 600_000_000_000)
+    monkeypatch.setattr(polled, "POLL_MAX_NS", 600_000_000_000)
+    monkeypatch.setattr(polled, "PREEMPTED_NS", 600_000_000_000)
+    monkeypatch.setattr(polled, "STARVED_NS", 600_000_000_000)
 
 
 class Asking(polled.Poller):
@@ -38,7 +38,7 @@ class Asking(polled.Poller):
 
     def _begin(self) -> None:
         super()._begin()
-        self._reads = False
+        self._reads_ring = False
 
 
 KINDS = [polled.Poller, Asking]
@@ -79,13 +79,13 @@ def test_it_writes_what_it_is_given_where_it_is_told(poller: polled.Poller, file
         assert page_of(file, number % 8) == bytes([number]) * PAGE
 
 
-@pytest.mark.parametrize(("name", "other"), [("EVENTS", 64), ("IN_ORDER", "another")])
+@pytest.mark.parametrize(("name", "other"), [("EVENTS", 64), ("IN_ORDER_MACHINE", "another")])
 def test_where_what_is_done_can_not_be_read_the_system_is_asked(
     name: str, other: object, patient: None, file: PosixFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(polled, name, other)
     poller = polled.Poller()
-    assert not poller._reads
+    assert not poller._reads_ring
     assert poller.write(file.fd, filled(1), 0) == PAGE
     assert page_of(file, 0) == bytes([1]) * PAGE
     poller.close()
@@ -117,7 +117,7 @@ def test_what_is_written_by_half_is_written_again(
     def half(number: int, *rest: Any) -> int:
         answer: int = call(number, *rest)
         if number == poller._get_events:
-            poller._done.result = PAGE // 2
+            poller._io_event.result = PAGE // 2
         return answer
 
     monkeypatch.setattr(poller, "_call", half)
@@ -193,7 +193,7 @@ def strike_at(first: int, then: int) -> Callable[[FrameType, str, Any], Any]:
 
 def unlock(poller: polled.Poller) -> None:
     """A trace function may strike where a `with` or a `finally` begins its last step, which no signal does."""
-    poller._busy = None
+    poller._waiter = None
     if poller._lock.locked():
         poller._lock.release()
 
@@ -272,13 +272,13 @@ def test_errors_of_what_was_begun_are_told_when_it_is_waited_for(poller: polled.
 
 def test_while_the_disk_takes_long_nothing_is_begun(poller: polled.Poller, file: PosixFile) -> None:
     page = filled(1)
-    poller._left_out = 1
+    poller._skips_left = 1
     assert not poller.begin(file.fd, page, 0)
     assert poller.write(file.fd, page, 0) == -1
     assert poller.begin(file.fd, page, 0)
-    poller._left_out = 5  # another thread's write has taken long, before
+    poller._skips_left = 5  # another thread's write has taken long, before
     assert poller.write(file.fd, page, 0) == PAGE, "it is under way, and nobody else may write there"
-    poller._left_out = 0
+    poller._skips_left = 0
 
 
 def test_others_leave_what_was_begun_alone_unless_nobody_asks_for_it(
@@ -294,7 +294,7 @@ def test_others_leave_what_was_begun_alone_unless_nobody_asks_for_it(
     assert poller.write(file.fd, page, 0) == PAGE
     assert submitted.count == 1
     assert poller.begin(file.fd, page, PAGE)
-    for _ in range(polled.OTHERS):
+    for _ in range(polled.ABANDONED_AFTER):
         assert poller.write(other.fd, its, 0) == -1
     assert page_of(file, 1) == page, "it was waited for"
     assert poller.write(other.fd, its, 0) == PAGE
@@ -422,7 +422,7 @@ def test_where_others_have_all_contexts_it_is_tried_again_later(
     monkeypatch.setattr(polled.Poller, "_begin", none_left)
     poller = polled.Poller()
     for number in range(2):
-        for _ in range(polled.MOST):
+        for _ in range(polled.MAX_BACKOFF):
             assert poller.write(file.fd, filled(9), 0) == -1
         assert poller.write(file.fd, filled(3), 0) == (-1 if not number else PAGE)
     assert page_of(file, 0) == bytes([3]) * PAGE
@@ -472,31 +472,31 @@ def test_where_the_disk_takes_long_it_is_tried_ever_less_often(
 ) -> None:
     shown, not_yet = poller._tail, NotYet()  # some disks have done it before anybody looks
     monkeypatch.setattr(poller, "_tail", not_yet)
-    monkeypatch.setattr(polled, "LONGEST_NS", 0)
+    monkeypatch.setattr(polled, "POLL_MAX_NS", 0)
     pauses = []
     for number in range(1, 2000):
         if poller.write(file.fd, filled(number % 251), 0) == PAGE:
             assert page_of(file, 0) == bytes([number % 251]) * PAGE, "what was begun is ended"
             pauses.append(number)
     assert [after - before - 1 for before, after in itertools.pairwise(pauses)] == [16, 32, 64, 128, 256, 512]
-    poller._pause, poller._left_out = polled.MOST, 0
+    poller._backoff, poller._skips_left = polled.MAX_BACKOFF, 0
     poller.write(file.fd, filled(1), 0)
-    assert (poller._pause, poller._left_out) == (polled.MOST, polled.MOST)
-    monkeypatch.setattr(polled, "LONGEST_NS", 60_000_000_000)
+    assert (poller._backoff, poller._skips_left) == (polled.MAX_BACKOFF, polled.MAX_BACKOFF)
+    monkeypatch.setattr(polled, "POLL_MAX_NS", 60_000_000_000)
     monkeypatch.setattr(poller, "_tail", shown)
-    poller._pause, poller._left_out = 64, 0
-    for _ in range(polled.GOOD_RUN):
-        assert poller._pause == 64
+    poller._backoff, poller._skips_left = 64, 0
+    for _ in range(polled.BACKOFF_HALVED_AFTER):
+        assert poller._backoff == 64
         poller.write(file.fd, filled(1), 0)
-    assert (poller._pause, poller._left_out) == (32, 0)
+    assert (poller._backoff, poller._skips_left) == (32, 0)
     monkeypatch.setattr(poller, "_tail", not_yet)
-    monkeypatch.setattr(polled, "TAKEN_NS", 0)
+    monkeypatch.setattr(polled, "PREEMPTED_NS", 0)
     poller.write(file.fd, filled(1), 0)
-    assert (poller._pause, poller._left_out, poller._in_time) == (64, 32, 0)
-    monkeypatch.setattr(polled, "SLICE_NS", 0)
-    poller._left_out = 0
+    assert (poller._backoff, poller._skips_left, poller._in_time) == (64, 32, 0)
+    monkeypatch.setattr(polled, "STARVED_NS", 0)
+    poller._skips_left = 0
     poller.write(file.fd, filled(1), 0)
-    assert (poller._pause, poller._left_out) == (128, polled.MOST)
+    assert (poller._backoff, poller._skips_left) == (128, polled.MAX_BACKOFF)
 
 
 def test_a_call_that_somebody_has_put_in_the_place_of_the_systems_is_made(
@@ -544,7 +544,7 @@ def test_a_library_that_writes_in_the_place_of_the_c_library_is_let_see_it(
     monkeypatch: pytest.MonkeyPatch, name: str, between: bool
 ) -> None:
     """Python has one of them here, as a library of LD_PRELOAD has the others."""
-    monkeypatch.setattr(polled, "WRITES", ("pwritev2", name))
+    monkeypatch.setattr(polled, "LIBC_WRITES", ("pwritev2", name))
     if between:
         with pytest.raises(OSError, match="a library that came before the C library writes for this process"):
             polled.Poller()
