@@ -28,7 +28,7 @@ from logger.history import History
 from logger.linear import Line
 from logger.progress import GiveWay, no_pause
 from logger.reader import ExtentView, LogReader, Record
-from logger.space import CHECKPOINT, EXTENT_WASTE, Space
+from logger.space import CHECKPOINT_BYTES, EXTENT_WASTE_BYTES, Space
 from logger.stats import WriteStats
 from logger.writer import Writer
 
@@ -239,7 +239,7 @@ class Log(Writer):
         try:
             while space.files < self._config.primary_files or (
                 not space.fits(tail, room, 0)
-                and (space.can_grow() or not space.fits_for_checkpoint(tail, room + CHECKPOINT // 2))
+                and (space.can_grow() or not space.fits_for_checkpoint(tail, room + CHECKPOINT_BYTES // 2))
             ):
                 extents.add(extents.make())
                 space.set_files(len(extents))
@@ -291,14 +291,14 @@ class Log(Writer):
         it first and look at the state after. Raises LogFailed, LogClosed.
         """
         buffer, space = self.buffer, self.space
-        if self._failure is not None or size + EXTENT_WASTE > buffer.base + buffer.capacity - buffer.tail:
+        if self._failure is not None or size + EXTENT_WASTE_BYTES > buffer.base + buffer.capacity - buffer.tail:
             self.make_room(size)
         return buffer.tail + size + space.promised + promise <= space.limit
 
     def has_room(self, size: int) -> bool:
         """Does the buffer have room for so many bytes of records? Their room in the log was promised before."""
         buffer = self.buffer
-        return self._failure is None and size + EXTENT_WASTE <= buffer.base + buffer.capacity - buffer.tail
+        return self._failure is None and size + EXTENT_WASTE_BYTES <= buffer.base + buffer.capacity - buffer.tail
 
     def make_room(self, size: int) -> bool:
         """As `reserve`, for records whose room in the log was promised before: they only need room in the buffer.
@@ -308,7 +308,7 @@ class Log(Writer):
         if self._failure is not None:
             raise self._failure
         buffer = self.buffer
-        size += EXTENT_WASTE  # the record may begin in the next extent
+        size += EXTENT_WASTE_BYTES  # the record may begin in the next extent
         return size > buffer.base + buffer.capacity - buffer.tail and self._wait_for_room(size)
 
     def append(self, kind: int, uow: int, time: int, head: Buffer, data: Buffer | frame.Pieces = b"") -> int:

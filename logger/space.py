@@ -6,12 +6,12 @@ that may be prepared, the rolled-forward copy of its records. Work is accepted o
 extents that exist, so commit and backout never find the log full.
 """
 
-RESERVE = 20  # percent of the active log that is kept free for ending work and for checkpoints
-EXTENT_WASTE = 2048  # bytes that the end of an extent may lose to padding
-FULL_ENOUGH = 67  # percent of the extents that exist: whoever puts quickly is to have room until a checkpoint is taken
-FOR_GETS = 10  # percent of the active log into which no put goes: with the disk full, messages can still be taken
-FAR = 1 << 64  # beyond every LSN
-CHECKPOINT = 16384  # bytes that the records of a checkpoint and of the release sequence may need
+RESERVE_PERCENT = 20  # of the active log: kept free for ending work and for checkpoints
+EXTENT_WASTE_BYTES = 2048  # what the end of an extent may lose to padding
+CHECKPOINT_PERCENT = 67  # of the extents that exist: whoever puts quickly is to have room until one is taken
+FOR_GETS_PERCENT = 10  # of the active log, where no put goes: with the disk full, messages can still be taken
+NO_LIMIT = 1 << 64  # beyond every LSN
+CHECKPOINT_BYTES = 16384  # what the records of a checkpoint and of the release sequence may need
 
 
 class Space:
@@ -26,7 +26,7 @@ class Space:
         self.largest = self.capacity // 2  # bytes that one call may log
         self.largest_doubtful = self.capacity * 3 // 8  # in a unit of work that may be rolled forward: logged twice
         self.for_gets = 0  # bytes below the limit that puts leave alone
-        self.put_limit = FAR  # no put goes beyond this LSN: the disk may have no room for its message later
+        self.put_limit = NO_LIMIT  # no put goes beyond this LSN: the disk may have no room for its message later
         self.checkpoint_at = 0  # beyond this LSN a checkpoint is taken that moves the head
         self.soft = 0  # beyond this LSN the release sequence runs
         self.set_files(files)
@@ -34,7 +34,7 @@ class Space:
     def set_files(self, files: int) -> None:
         """`files` extents exist now."""
         self.files = files
-        self._place()
+        self._set_limits()
 
     def set_floor(self, floor: int, files: int) -> None:
         """The head moved into the extent that begins at `floor`, and so many extents exist."""
@@ -45,16 +45,16 @@ class Space:
     def set_put_limit(self, put_limit: int) -> None:
         """How far puts may go, for the disk that their messages will move to."""
         self.put_limit = put_limit
-        self._place()
+        self._set_limits()
 
-    def _place(self) -> None:
+    def _set_limits(self) -> None:
         self.limit = self._limit(self.files)
         self.for_gets = max(self.usual_for_gets, self.limit - self.put_limit)
-        self.checkpoint_at = self.floor + self.files * self._extent * FULL_ENOUGH // 100
-        self.soft = self.floor + self.capacity * (100 - RESERVE) // 100
+        self.checkpoint_at = self.floor + self.files * self._extent * CHECKPOINT_PERCENT // 100
+        self.soft = self.floor + self.capacity * (100 - RESERVE_PERCENT) // 100
 
     def _limit(self, files: int) -> int:
-        return self.floor + files * (self._extent - EXTENT_WASTE) - CHECKPOINT
+        return self.floor + files * (self._extent - EXTENT_WASTE_BYTES) - CHECKPOINT_BYTES
 
     @property
     def capacity(self) -> int:
@@ -64,7 +64,7 @@ class Space:
     @property
     def usual_for_gets(self) -> int:
         """The bytes below the limit that puts leave alone where the disk has room."""
-        return self.files * self._extent * FOR_GETS // 100
+        return self.files * self._extent * FOR_GETS_PERCENT // 100
 
     def used(self, tail: int) -> int:
         return tail - self.floor
@@ -75,13 +75,13 @@ class Space:
 
     def fits_for_checkpoint(self, tail: int, size: int) -> bool:
         """The same, with the room that is kept for checkpoints."""
-        return tail + size + self.promised <= self.limit + CHECKPOINT
+        return tail + size + self.promised <= self.limit + CHECKPOINT_BYTES
 
     def would_fit(self, tail: int, files: int) -> bool:
         """Would a tail there, and what is promised, fit into `files` extents?"""
         return tail + self.promised <= self._limit(files)
 
-    def next_look(self, tail: int) -> int:
+    def next_check(self, tail: int) -> int:
         """The LSN at which somebody has to look after the room in the log again."""
         return max(self.checkpoint_at, tail + self._extent // 16)
 

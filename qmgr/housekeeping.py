@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from logger.config import LogType
 from logger.disk import NO_DESCRIPTORS, PAGE, RETRYABLE, advice
 from logger.errors import LogDamaged, LogError
-from logger.space import FAR
+from logger.space import NO_LIMIT
 from qmgr.engine import Engine
 from qmgr.entry import Entry
 from qmgr.errorlog import ErrorLog
@@ -328,7 +328,7 @@ class Housekeeper:
             free, total = state.disk.free_bytes(state.directory)
             if total:  # some that are no disks say nothing
                 return free - MARGIN - 2 * PAGE * len(state.by_id), total
-        return FAR, FAR
+        return NO_LIMIT, NO_LIMIT
 
     def _since(self) -> int:
         """The LSN from which on messages may be in the log only, less the bytes of those that came before it."""
@@ -483,7 +483,7 @@ class Housekeeper:
             with log.lock:  # their old records are behind the head by now, if they could be released at all
                 for unit in rolled:
                     engine.promise_again(unit)
-                engine.look_at = log.space.next_look(log.buffer.tail)
+                engine.look_at = log.space.next_check(log.buffer.tail)
 
     def _move_head(self) -> bool:
         """Take a checkpoint if that gives extents back; False when it would not, or when the disk has no room."""

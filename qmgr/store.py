@@ -4,7 +4,7 @@ import errno
 from collections.abc import Callable
 
 from logger.disk import NO_FILE, NO_SPACE, Disk, drop_dir
-from logger.space import FAR
+from logger.space import NO_LIMIT
 from qmgr import segments
 from qmgr.entry import GONE, LOCKED
 from qmgr.ids import Arrays
@@ -52,7 +52,7 @@ class Store(State):
         self.awaited: list[None] = []  # one for each caller that waits for a checkpoint
         self.fence = no_fence  # who writes segments asks it first
         self.scarce = False  # the disk has little room: every segment of which most is gone is worth to be rewritten
-        self.to_spare: Callable[[], int] = lambda: FAR  # bytes of the disk beside what messages in memory need
+        self.to_spare: Callable[[], int] = lambda: NO_LIMIT  # bytes of the disk beside what messages in memory need
         self.take_room: Callable[[int, bool], bool] = lambda size, rewrites: True  # (bytes, to rewrite?): reserve them
         self.disk = disk
         self.directory = directory

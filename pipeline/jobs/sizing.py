@@ -6,7 +6,7 @@ import attrs
 
 from logger.config import DEFAULT_BUFFER_PAGES, MIN_BUFFER_PAGES
 from logger.disk import PAGE
-from logger.space import RESERVE
+from logger.space import RESERVE_PERCENT
 
 FILES = 3, 509  # LogPrimaryFiles, with the two secondaries that are left as they are
 FILE_PAGES = 64, 65535  # LogFilePages
@@ -49,16 +49,16 @@ def advise(seen: Seen) -> Advice:
     """Sizes for which what was seen fits, with the reserve that the log keeps."""
     steps: list[str] = []
     pages = _file_pages(seen, steps)
-    room = math.ceil(seen.needed * 100 / (100 - RESERVE))
+    room = math.ceil(seen.needed * 100 / (100 - RESERVE_PERCENT))
     files = math.ceil(room / (pages * PAGE)) + 1
     if files > FILES[1]:
         pages = min(math.ceil(room / (FILES[1] - 1) / PAGE), FILE_PAGES[1])
         files = math.ceil(room / (pages * PAGE)) + 1
         steps.append(f"so much would take more than {FILES[1]} of these; so LogFilePages = {pages:,}")
     steps.append(
-        f"LogPrimaryFiles: {seen.needed:,} bytes had to be kept active at the most; {RESERVE} % of the log are a "
-        f"reserve: {seen.needed:,} / {(100 - RESERVE) / 100} = {room:,} bytes = {room / (pages * PAGE):.2f} extents; "
-        f"and 1, since an extent is given back whole: {files}"
+        f"LogPrimaryFiles: {seen.needed:,} bytes had to be kept active at the most; {RESERVE_PERCENT} % of the log are "
+        f"a reserve: {seen.needed:,} / {(100 - RESERVE_PERCENT) / 100} = {room:,} bytes = "
+        f"{room / (pages * PAGE):.2f} extents; and 1, since an extent is given back whole: {files}"
     )
     if files > FILES[1]:
         steps.append(f"no log is as large as that: {FILES[1]} is the most, and units of work must be shorter")

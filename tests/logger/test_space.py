@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logger.space import CHECKPOINT, EXTENT_WASTE, RESERVE, Space
+from logger.space import CHECKPOINT_BYTES, EXTENT_WASTE_BYTES, RESERVE_PERCENT, Space
 
 EXTENT = 64 * 4096
 files = st.integers(1, 8)
@@ -12,22 +12,22 @@ files = st.integers(1, 8)
 @given(files, files, st.integers(0, 100))
 def test_the_limit_leaves_room_for_waste_and_checkpoints(primary: int, more: int, floor: int) -> None:
     space = Space(EXTENT, primary + more, primary, floor * EXTENT)
-    assert space.limit == floor * EXTENT + primary * (EXTENT - EXTENT_WASTE) - CHECKPOINT
+    assert space.limit == floor * EXTENT + primary * (EXTENT - EXTENT_WASTE_BYTES) - CHECKPOINT_BYTES
     assert space.capacity == (primary + more) * EXTENT
-    assert space.soft == floor * EXTENT + space.capacity * (100 - RESERVE) // 100
+    assert space.soft == floor * EXTENT + space.capacity * (100 - RESERVE_PERCENT) // 100
     assert space.used(floor * EXTENT + 17) == 17
     assert space.can_grow()
     space.set_files(primary + more)
     assert not space.can_grow()
 
 
-@given(st.integers(0, 3 * EXTENT), st.integers(0, 2 * CHECKPOINT))
+@given(st.integers(0, 3 * EXTENT), st.integers(0, 2 * CHECKPOINT_BYTES))
 def test_a_checkpoint_finds_its_room_where_nothing_else_does(promised: int, size: int) -> None:
     space = Space(EXTENT, 3, 3, EXTENT)
     space.promised = promised
     full = space.limit - promised
     assert not space.fits(full, 1, 0)
-    assert space.fits_for_checkpoint(full, size) == (size <= CHECKPOINT)
+    assert space.fits_for_checkpoint(full, size) == (size <= CHECKPOINT_BYTES)
 
 
 @given(st.integers(0, 3 * EXTENT), st.integers(0, EXTENT), st.integers(0, EXTENT), st.integers(0, EXTENT))
