@@ -93,7 +93,7 @@ def write_log(path: Path, shape: str, count: int, extent: int) -> None:
             back = (at - last) // 8
             last = at
             frame.encode_into(page, at % extent, seed, 1, at, uow, begun + number, back, kind, frame.WHOLE, head, data)
-            at = frame.after(at + length)
+            at = frame.next_start(at + length)
     _keep(path, at // extent, page)
     log, disk = finding.find(str(path)), PosixDisk()
     history = log.history(disk)

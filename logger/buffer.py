@@ -10,10 +10,10 @@ from logger import frame, lsn
 from logger.crc import crc32
 from logger.disk import PAGE, Buffer
 from logger.errors import LogClosed
-from logger.frame import BEGIN, END, FAR, FRONT, HEADER, MAGIC, REST, SKIP, VERSION, WHOLE, Pieces
+from logger.frame import BACK_MAX, BEGIN, END, FRONT, HEADER, LAST_START, MAGIC, REST, VERSION, WHOLE, Pieces
 
-SMALLEST_PART = 512  # bytes: a record is not split to put less than this at the end of an extent
-JOINED = PAGE  # bytes: a frame up to this size is joined before it goes into the pages
+MIN_PART_BYTES = 512  # a record is not split to put less than this at the end of an extent
+MAX_JOINED_BYTES = PAGE  # a frame up to this size is joined before it goes into the pages
 
 
 class Run:
@@ -49,7 +49,7 @@ class LogBuffer:
         self._make_room = make_room
         self.capacity = len(self._pages)
         self.max_frame = min(extent_bytes // 8, self.capacity // 2) & -8
-        self._max_joined = min(self.max_frame, JOINED)
+        self._max_joined = min(self.max_frame, MAX_JOINED_BYTES)
         self.tail = tail  # where the next frame goes
         self.base = lsn.page_of(tail)
         self._pages[: len(partial)] = partial
@@ -72,7 +72,9 @@ class LogBuffer:
         if end > self._end or end - at > self._max_joined or isinstance(data, Pieces):
             return self._append_large(kind, uow, time, durable, head, data)
         back = at - durable >> 3
-        rest = REST.pack(end - at, self._epoch, at, uow, time, back if back < FAR else FAR, kind, WHOLE, VERSION)
+        rest = REST.pack(
+            end - at, self._epoch, at, uow, time, back if back < BACK_MAX else BACK_MAX, kind, WHOLE, VERSION
+        )
         rest += head  # one small copy, and then the CRC needs no views
         rest += data
         start = at - self.base
@@ -80,7 +82,7 @@ class LogBuffer:
         FRONT.pack_into(page, start, MAGIC, crc32(rest, self._seed))
         page[start + FRONT.size : end - self.base] = rest
         place = end + 7 & -8
-        self.tail = place if place & PAGE - 1 <= SKIP else (place | PAGE - 1) + 1
+        self.tail = place if place & PAGE - 1 <= LAST_START else (place | PAGE - 1) + 1
         return at
 
     def _append_large(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer | Pieces) -> int:
@@ -89,11 +91,11 @@ class LogBuffer:
         length = HEADER.size + len(head) + len(data)
         if length > self.max_frame or at + length > self._end:
             return self._append_parts(kind, uow, time, durable, head, data)
-        back = min(at - durable >> 3, FAR)
+        back = min(at - durable >> 3, BACK_MAX)
         end = frame.encode_into(
             self._pages, at - self.base, self._seed, self._epoch, at, uow, time, back, kind, WHOLE, head, data
         )
-        self.tail = frame.after(self.base + end)
+        self.tail = frame.next_start(self.base + end)
         return at
 
     def _append_parts(self, kind: int, uow: int, time: int, durable: int, head: Buffer, data: Buffer | Pieces) -> int:
@@ -105,7 +107,7 @@ class LogBuffer:
         while True:
             left = len(body) - done
             part = min(left, self.max_frame - HEADER.size, self.extent_room() - HEADER.size)
-            if part < min(left, SMALLEST_PART):
+            if part < min(left, MIN_PART_BYTES):
                 self._next_extent(time, durable)
                 continue
             if self.room < HEADER.size + part:
@@ -125,11 +127,11 @@ class LogBuffer:
 
     def _frame(self, kind: int, flags: int, uow: int, time: int, durable: int, body: Buffer) -> int:
         at = self.tail
-        back = min(at - durable >> 3, FAR)
+        back = min(at - durable >> 3, BACK_MAX)
         end = frame.encode_into(
             self._pages, at - self.base, self._seed, self._epoch, at, uow, time, back, kind, flags, body, b""
         )
-        self.tail = frame.after(self.base + end)
+        self.tail = frame.next_start(self.base + end)
         self._set_end()
         return at
 

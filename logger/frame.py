@@ -34,8 +34,8 @@ VERSION = 1
 PAD, FILL = 0, 1027
 BEGIN, END = 1, 2
 WHOLE = BEGIN | END
-FAR = 0xFFFFFFFF  # `back` does not reach: says nothing
-SKIP = PAGE - HEADER.size  # a frame that would start beyond this offset of a page starts in the next page
+BACK_MAX = 0xFFFFFFFF  # `back` does not reach so far: it says nothing
+LAST_START = PAGE - HEADER.size  # in a page: a frame that would start beyond it starts in the next one
 
 
 class Pieces:
@@ -65,10 +65,10 @@ class Frame(NamedTuple):
     body: memoryview
 
 
-def after(end: int) -> int:
+def next_start(end: int) -> int:
     """Where the next frame starts when one ends at `end`."""
     place = end + 7 & -8
-    return place if place & PAGE - 1 <= SKIP else (place | PAGE - 1) + 1
+    return place if place & PAGE - 1 <= LAST_START else (place | PAGE - 1) + 1
 
 
 def encode_into(
@@ -115,8 +115,8 @@ def decode(page: memoryview, at: int, lsn: int, seed: int) -> Frame | None:
         or crc32(page[at + 8 : end], seed) != crc
     ):
         return None
-    durable = lsn - back * 8 if back != FAR else 0
-    return Frame(lsn, after(lsn + length), epoch, uow, time, durable, kind, flags, page[at + HEADER.size : end])
+    durable = lsn - back * 8 if back != BACK_MAX else 0
+    return Frame(lsn, next_start(lsn + length), epoch, uow, time, durable, kind, flags, page[at + HEADER.size : end])
 
 
 def lsn_at(page: memoryview) -> int:

@@ -17,7 +17,7 @@ from logger.config import LogType
 from logger.control import ControlState
 from logger.disk import Disk, PosixDisk
 from logger.errors import ExtentGone, LogDamaged, LogError
-from logger.frame import FAR
+from logger.frame import BACK_MAX
 from logger.history import History
 from logger.reader import LogReader
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
@@ -378,7 +378,7 @@ def _told_durable(extents: Extents, start: int, end: int) -> int:
         try:
             for batch in batches(extents, max(start, sequence * size), min(end, (sequence + 1) * size)):
                 back = batch.headers["back"].astype(np.int64)
-                told = max(told, int(np.where(back == FAR, 0, batch.headers["lsn"] - back * 8).max()))
+                told = max(told, int(np.where(back == BACK_MAX, 0, batch.headers["lsn"] - back * 8).max()))
         except ExtentGone:
             return 0
         if told:

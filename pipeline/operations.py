@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from logger.disk import PAGE
 from logger.frame import HEADER as FRAME_HEADER
-from logger.frame import SKIP
+from logger.frame import LAST_START
 from logger.reader import Record
 from pipeline.windows import PADDING, Window
 from recovery import records
@@ -84,8 +84,8 @@ def of_window(window: Window) -> Batch:
     headers = whole.of(HEADER, at)
     ends = at + headers["length"]
     place = window.lsns + headers["length"] + 7 & -8
-    page, rest = place & -PAGE, place & PAGE - 1  # as `frame.after`, for all of them at once
-    return Batch(window.data, headers, at + HEADER.itemsize, ends, np.where(rest <= SKIP, place, page + PAGE))
+    page, rest = place & -PAGE, place & PAGE - 1  # as `frame.next_start`, for all of them at once
+    return Batch(window.data, headers, at + HEADER.itemsize, ends, np.where(rest <= LAST_START, place, page + PAGE))
 
 
 def of_record(record: Record) -> Batch:

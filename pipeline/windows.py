@@ -315,7 +315,7 @@ class _Steps:
         start, seed, size = self._start, self._seed, len(data)
         epoch_from, last_epoch = self._epochs
         unpack, header, begin = frame.HEADER.unpack_from, frame.HEADER.size, frame.BEGIN
-        found, after, crc = self.lsns.append, frame.after, crc32
+        found, after, crc = self.lsns.append, frame.next_start, crc32
         at, last = start, self.epoch
         while at < end and (offset := at - start) + header <= size:
             magic, sum_, length, epoch, own, _, _, _, kind, flags, version = unpack(data, offset)

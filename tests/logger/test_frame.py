@@ -41,8 +41,8 @@ def test_what_is_encoded_is_decoded(
     assert found is not None
     assert (found.lsn, found.epoch, found.uow, found.time) == (lsn * 8, epoch, uow, time)
     assert (found.kind, found.flags, bytes(found.body)) == (kind, flags, body)
-    assert found.durable == (0 if back == frame.FAR else lsn * 8 - back * 8)
-    assert found.end == frame.after(lsn * 8 + frame.HEADER.size + len(body))
+    assert found.durable == (0 if back == frame.BACK_MAX else lsn * 8 - back * 8)
+    assert found.end == frame.next_start(lsn * 8 + frame.HEADER.size + len(body))
     assert frame.length_at(page, at * 8, lsn * 8) == frame.HEADER.size + len(body)
 
 
@@ -95,7 +95,7 @@ def test_rows_39_and_48_what_lies_is_no_frame_though_its_crc_is_right() -> None:
 
 @given(st.integers(0, 2**40))
 def test_the_next_frame_is_aligned_and_its_header_in_one_page(end: int) -> None:
-    place = frame.after(end)
+    place = frame.next_start(end)
     assert end <= place < end + 8 + frame.HEADER.size
     assert place % 8 == 0
     assert place % PAGE + frame.HEADER.size <= PAGE

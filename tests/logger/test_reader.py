@@ -9,7 +9,7 @@ from logger.crc import crc32
 from logger.disk import PAGE
 from logger.errors import LogDamaged
 from logger.extent import DATA
-from logger.frame import BEGIN, END, FILL, HEADER, WHOLE, after, encode_into
+from logger.frame import BEGIN, END, FILL, HEADER, WHOLE, encode_into, next_start
 from logger.integrity import open_spare, seal_spare
 from logger.reader import WINDOW, ExtentView, LogReader, first_frame, latest_part, whole_frames
 from tests.logger.test_log import EXTENT, ID, append, begun, made
@@ -30,7 +30,7 @@ class Laid:
         page = memoryview(self.files[at // EXTENT])
         begin, back = DATA + at % EXTENT, (at - durable) // 8
         encode_into(page, begin, crc32(ID), epoch, at, 0, time, back, 300, flags, b"", body)
-        return after(at + HEADER.size + len(body))
+        return next_start(at + HEADER.size + len(body))
 
     def reader(self, last_epoch: tuple[int, int] = (0, 0)) -> tuple[SimDisk, LogReader]:
         disk = SimDisk()
