@@ -19,7 +19,7 @@ from logger.errors import LogFailed
 
 TRIES = 250  # to step down in order where memory is short; CPython keeps the ints up to 256, so counting takes none
 NO_MEMORY = "there was no memory to go on with the log; the queue manager stops: give it more and start it again"
-COMPANY = 32  # forces after the last one that somebody else waited for
+CONTENDED_FORCES = 32  # after the last one that somebody else waited for
 EVERYTHING = 1 << 64  # an LSN that no force reaches: waits for its turn to lead
 
 
@@ -48,7 +48,7 @@ class GroupCommit(ABC):
     # A log has more attributes than CPython keeps together: without slots they are in a dict, all over the memory, and
     # between two syncs that sleep a unit of work takes a twelfth longer. So it is with a queue and the state of all.
     __slots__ = (
-        *("_begun", "_company", "_failure", "_appenders", "_leader", "_no_memory", "_waiting", "_writing"),
+        *("_begun", "_contended", "_failure", "_appenders", "_leader", "_no_memory", "_waiting", "_writing"),
         *("changed", "lock", "safe"),
     )
 
@@ -58,7 +58,7 @@ class GroupCommit(ABC):
         self.changed = Changes(self.lock)  # the leader stepped down, or took a run
         self._leader: object | None = None
         self._waiting: list[Turn] = []  # in the order in which they came
-        self._company = 0  # forces left until a leader counts as alone: for the last COMPANY of them nobody has waited
+        self._contended = 0  # forces until a leader counts as alone: so many after one that others waited for
         self._appenders: set[object] = set()  # that wait for room in the log buffer; nobody leads meanwhile
         self._writing = False  # the leader writes, without the lock
         self._begun = False  # what is written next is known, and the disk may be about it
@@ -94,7 +94,7 @@ class GroupCommit(ABC):
         For one who goes on to `force`: what there is to do before that is done while the disk works. The lock is held.
         Raises LogFailed.
         """
-        alone = self._leader is None and not self._company and not self._appenders and not self._begun
+        alone = self._leader is None and not self._contended and not self._appenders and not self._begun
         if alone and self._failure is None:
             self._begin()
 
@@ -182,7 +182,7 @@ class GroupCommit(ABC):
         """Wake those whose LSN is safe, hand the lead to the first of the others, or have it handed on."""
         self._writing = False
         if self._waiting:
-            self._company = COMPANY
+            self._contended = CONTENDED_FORCES
             if self._failure is not None:  # who has heard of that may have left, and wakes nobody
                 self._release()
             if not self._wake_safe():
@@ -190,8 +190,8 @@ class GroupCommit(ABC):
                 self._pass_on()
         else:
             self._leader = None
-            if self._company:
-                self._company -= 1
+            if self._contended:
+                self._contended -= 1
         if self._appenders:
             self.changed.notify_all()
 

@@ -150,7 +150,7 @@ class Writer(GroupCommit):
         elif begun:
             began = self._began
         if self._always and not unsynced:
-            file.write_durably(PAGE + PAGE * self._spare, self._image, may_poll=begun or not self._company)
+            file.write_durably(PAGE + PAGE * self._spare, self._image, may_poll=begun or not self._contended)
             self._spare = 1 - self._spare
             self.durable = base + size
             self._begun = False

@@ -106,10 +106,10 @@ def test_nothing_is_begun_where_somebody_waits_or_it_may_not_be() -> None:
     log.force(append(log, b"first"))
     append(log, b"second")
     with log.lock:
-        log._company = 1
+        log._contended = 1
     assert not begin(log)
     with log.lock:
-        log._company = 0
+        log._contended = 0
         log._leader = object()
     assert not begin(log)
     with log.lock:
@@ -162,7 +162,7 @@ def test_others_who_come_meanwhile_change_nothing_of_how_it_is_ended() -> None:
     end = append(log, b"second")
     assert begin(log)
     with log.lock:
-        log._company = 5
+        log._contended = 5
     log.force(end)
     assert restarted(disk) == [b"first", b"second"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from logger import force
 from logger.errors import LogClosed, LogFailed
-from logger.force import COMPANY, GroupCommit, Turn
+from logger.force import CONTENDED_FORCES, GroupCommit, Turn
 from tests.alone import alone
 from tests.qmgr.test_interrupts import Tracer, interrupted, short_of_memory
 
@@ -112,10 +112,10 @@ def test_one_write_serves_all_who_came_while_the_one_before_ran() -> None:
         caller.ended()
         assert caller.raised is None
     assert line.writes == [1, 7]
-    assert line._company == COMPANY
-    for left in (COMPANY - 1, COMPANY - 2):
+    assert line._contended == CONTENDED_FORCES
+    for left in (CONTENDED_FORCES - 1, CONTENDED_FORCES - 2):
         line.force(line.append())
-        assert line._company == left
+        assert line._contended == left
 
 
 class Deferred:

@@ -571,7 +571,7 @@ def test_a_force_looks_for_its_end_unless_others_have_waited_lately(
         assert asked == [True]
         log = qm._engine.log
         with log.lock:
-            log._company = 5  # as forces leave it after one that others waited for
+            log._contended = 5  # as forces leave it after one that others waited for
         asked.clear()
         for _ in range(7):
             qm.put("A", b"more")
