@@ -20,19 +20,19 @@ from logger.errors import LogFailed
 TRIES = 250  # to step down in order where memory is short; CPython keeps the ints up to 256, so counting takes none
 NO_MEMORY = "there was no memory to go on with the log; the queue manager stops: give it more and start it again"
 CONTENDED_FORCES = 32  # after the last one that somebody else waited for
-EVERYTHING = 1 << 64  # an LSN that no force reaches: waits for its turn to lead
+BEYOND_ALL = 1 << 64  # an LSN that no force reaches: a turn with it waits to lead, and for nothing else
 
 
 class Turn:
     """One call that waits until its LSN is safe, or until it is its turn to lead."""
 
-    __slots__ = ("after", "gate", "lsn")
+    __slots__ = ("gate", "lsn", "next_turn")
 
     def __init__(self, lsn: int) -> None:
         self.lsn = lsn
         self.gate = threading.Lock()  # held until the LSN is safe, the log failed, or this call leads
         self.gate.acquire()
-        self.after: Turn | None = None  # whom to wake next
+        self.next_turn: Turn | None = None  # whom to wake next
 
     def wake(self) -> None:
         """Said once or twice, it is the same."""
@@ -120,7 +120,7 @@ class GroupCommit(ABC):
                 else:
                     me = turn = Turn(target)
                     self._waiting.append(turn)
-            if turn is not None and not self._leads(turn):
+            if turn is not None and not self._wait_to_lead(turn):
                 return
             while True:
                 safe = self._write()
@@ -136,15 +136,15 @@ class GroupCommit(ABC):
 
     def _exclusively(self, work: Callable[[], None]) -> None:
         """Do `work` while nobody else writes anything."""
-        turn = Turn(EVERYTHING)
+        turn = Turn(BEYOND_ALL)
         try:
             with self.lock:
                 if self._failure is not None:
                     raise self._failure
                 self._waiting.append(turn)
                 if self._leader is None:
-                    self._pass_on()
-            if self._leads(turn):
+                    self._elect_leader()
+            if self._wait_to_lead(turn):
                 self._settle()
                 work()
                 with self.lock:
@@ -153,26 +153,26 @@ class GroupCommit(ABC):
             told = self._give_up(turn, exc)
             raise told from told.__cause__
 
-    def _leads(self, turn: Turn) -> bool:
+    def _wait_to_lead(self, turn: Turn) -> bool:
         """Wait; True when it is this caller's turn to lead, and what it is to write is prepared."""
         turn.gate.acquire()
-        if turn.after is not None:
-            turn.after.wake()
+        if turn.next_turn is not None:
+            turn.next_turn.wake()
         if self._leader is not turn:
             if self._failure is not None and self.safe < turn.lsn:
                 raise self._failure
             return False
         with self.lock:
             if self.safe >= turn.lsn:  # it is to hand on the lead: what it waited for is done
-                self._release()
+                self._wake_all_safe()
                 self._leader = None
-                self._pass_on()
+                self._elect_leader()
                 return False
             if self._failure is not None:
                 raise self._failure
             self._waiting.remove(turn)
             self._writing = True
-            if turn.lsn != EVERYTHING:
+            if turn.lsn != BEYOND_ALL:
                 self._prepare()
         return True
 
@@ -184,10 +184,10 @@ class GroupCommit(ABC):
         if self._waiting:
             self._contended = CONTENDED_FORCES
             if self._failure is not None:  # who has heard of that may have left, and wakes nobody
-                self._release()
-            if not self._wake_safe():
+                self._wake_all_safe()
+            if not self._wake_safe_in_chain():
                 self._leader = None
-                self._pass_on()
+                self._elect_leader()
         else:
             self._leader = None
             if self._contended:
@@ -195,7 +195,7 @@ class GroupCommit(ABC):
         if self._appenders:
             self.changed.notify_all()
 
-    def _wake_safe(self) -> bool:
+    def _wake_safe_in_chain(self) -> bool:
         """Wake the first of those whose LSN is safe. It wakes the next, and so on: they don't all wait for the GIL.
 
         True when one of them is to hand on the lead.
@@ -203,7 +203,7 @@ class GroupCommit(ABC):
         safe = self.safe
         done = [turn for turn in self._waiting if turn.lsn <= safe]
         for before, after in pairwise(done):
-            before.after = after
+            before.next_turn = after
         several = len(done) > 1
         if several:
             self._leader = done[len(done) * 3 // 4]
@@ -212,7 +212,7 @@ class GroupCommit(ABC):
             self._waiting = [turn for turn in self._waiting if turn.lsn > safe]
         return several
 
-    def _release(self) -> None:
+    def _wake_all_safe(self) -> None:
         """Wake those whose LSN is safe, each by itself, and leave the lead where it is."""
         safe = self.safe
         for turn in self._waiting:
@@ -220,7 +220,7 @@ class GroupCommit(ABC):
                 turn.wake()
         self._waiting = [turn for turn in self._waiting if turn.lsn > safe]
 
-    def _pass_on(self) -> None:
+    def _elect_leader(self) -> None:
         """Nobody leads: the first that waits does, unless an appender wants the leader to be gone."""
         if self._failure is not None:
             self.stop(self._failure)  # tell those too who came while it was being said
@@ -229,11 +229,11 @@ class GroupCommit(ABC):
             self._leader = heir
             heir.wake()
 
-    def _waits_no_more(self, appender: object) -> None:
+    def _appender_done(self, appender: object) -> None:
         """An appender has its room, or goes without: somebody may lead. Said twice, it is the same."""
         self._appenders.discard(appender)
         if self._leader is None or (self._waiting and self._leader is self._waiting[0]):
-            self._pass_on()  # to one, perhaps, that was chosen and not told
+            self._elect_leader()  # to one, perhaps, that was chosen and not told
 
     # ---- failing
 
@@ -244,7 +244,7 @@ class GroupCommit(ABC):
         for turn in list(self._waiting):
             turn.wake()
 
-    def _stop(self, failure: Exception) -> None:
+    def _stop_locked(self, failure: Exception) -> None:
         """The same for a caller that holds the lock."""
         self.stop(failure)
         self._waiting = []
@@ -256,12 +256,12 @@ class GroupCommit(ABC):
         The others hear of it twice, because an interrupt can strike once inside the first.
         """
         try:
-            self._leave_at_last(me, exc)
+            self._leave_with_retries(me, exc)
         finally:
-            told = self._leave_at_last(me, exc)
+            told = self._leave_with_retries(me, exc)
         return told
 
-    def _leave_at_last(self, me: object, exc: BaseException) -> BaseException:
+    def _leave_with_retries(self, me: object, exc: BaseException) -> BaseException:
         """The same where there is no memory for it at first: nobody else can do this, and others wait for it.
 
         So nothing here needs memory itself: a loop over a range or a list would, and a new exception.
@@ -291,13 +291,13 @@ class GroupCommit(ABC):
             if isinstance(me, Turn):
                 if me in self._waiting:
                     self._waiting.remove(me)
-                if me.after is not None:
-                    me.after.wake()
-            self._release()  # who leads may have been chosen among them, and none of them told
+                if me.next_turn is not None:
+                    me.next_turn.wake()
+            self._wake_all_safe()  # who leads may have been chosen among them, and none of them told
             if self._leader is me:
                 self._step_down()
             elif self._leader is None or (self._waiting and self._leader is self._waiting[0]):
-                self._pass_on()  # to one that was chosen and not told
+                self._elect_leader()  # to one that was chosen and not told
             if self._appenders:  # they too may not have been told
                 self.changed.notify_all()
         return exc

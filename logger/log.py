@@ -23,7 +23,7 @@ from logger.disk import NO_SPACE, PAGE, Buffer, Disk
 from logger.errors import LogClosed, LogFailed, NotAsConfigured
 from logger.extent import Extent
 from logger.extents import Extents
-from logger.force import EVERYTHING
+from logger.force import BEYOND_ALL
 from logger.history import History
 from logger.linear import Line
 from logger.progress import GiveWay, no_pause
@@ -179,7 +179,7 @@ class Log(Writer):
 
     # ---- beginning and ending
 
-    def begin(self, tail: int, epoch: int, partial: bytes, head: int = EVERYTHING, room: int = 0) -> None:
+    def begin(self, tail: int, epoch: int, partial: bytes, head: int = BEYOND_ALL, room: int = 0) -> None:
         """The log ends at `tail`, whose page so far is `partial`: start a new epoch there and accept records.
 
         `head` is where the restart began to read: nothing from there on is overwritten before a checkpoint says so.
@@ -255,7 +255,7 @@ class Log(Writer):
                 self._exclusively(self._name_end)
         finally:
             with self.lock:
-                self._stop(LogClosed("the log is closed: the queue manager has ended"))
+                self._stop_locked(LogClosed("the log is closed: the queue manager has ended"))
             self._await_writer()
             with self._telling:
                 self._control.close()
@@ -359,9 +359,9 @@ class Log(Writer):
                     else:
                         self._write_full_pages()
             finally:
-                self._waits_no_more(me)
+                self._appender_done(me)
         except BaseException:  # an interrupt may have struck in that
-            self._waits_no_more(me)
+            self._appender_done(me)
             raise
         return waited
 

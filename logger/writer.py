@@ -434,5 +434,5 @@ class Writer(GroupCommit):
                 f"nobody knows what reached the disk: mend the disk and start it again"
             )
         finally:
-            self._stop(failure)
+            self._stop_locked(failure)
         return failure

@@ -54,7 +54,7 @@ class Line(GroupCommit):
 
     def _fail(self, exc: BaseException) -> LogFailed:
         failure = LogFailed(str(exc))
-        self._stop(failure)
+        self._stop_locked(failure)
         return failure
 
 
@@ -182,7 +182,7 @@ def witnesses(line: Line, count: int) -> list[Witness]:
 def test_who_hands_on_the_lead_has_it_before_anybody_is_woken() -> None:
     line = Line()
     first, *others = witnesses(line, 8)
-    line._wake_safe()
+    line._wake_safe_in_chain()
     assert first.seen == [(others[5].turn, True)]
     assert [gate.seen for gate in others] == [[]] * 7
 
@@ -192,7 +192,7 @@ def test_who_is_woken_by_itself_waits_until_it_is() -> None:
     line = Line()
     for gate in (gates := witnesses(line, 3)):
         assert gate.seen == []
-    line._release()
+    line._wake_all_safe()
     assert [gate.seen for gate in gates] == [[(None, True)]] * 3
     assert line._waiting == []
 
@@ -202,7 +202,7 @@ def test_the_lead_is_handed_on_under_the_lock() -> None:
     followers = [Caller(line) for _ in range(4)]
     queued(line, 4)
     locked: list[bool] = []
-    line._pass_on = lambda: locked.append(line.lock.locked()) or GroupCommit._pass_on(line)  # type: ignore[method-assign, func-returns-value]
+    line._elect_leader = lambda: locked.append(line.lock.locked()) or GroupCommit._elect_leader(line)  # type: ignore[method-assign, func-returns-value]
     line.go.set()
     for caller in (leader, *followers):
         caller.ended()
@@ -399,7 +399,7 @@ def test_an_interrupt_at_any_line_leaves_nobody_in_silence(
     assert n > 15, "it has lines"
 
 
-@pytest.mark.parametrize("step", ["_wake_safe", "_pass_on"])
+@pytest.mark.parametrize("step", ["_wake_safe_in_chain", "_elect_leader"])
 @pytest.mark.parametrize(
     "kind, times", [*((MemoryError, times) for times in (1, 2, 3, 50)), (KeyboardInterrupt, 1), (KeyboardInterrupt, 2)]
 )
@@ -434,7 +434,7 @@ def test_row_57_without_any_memory_the_others_hear_that_it_is_over() -> None:
     def no_memory() -> bool:
         raise MemoryError
 
-    line._wake_safe = no_memory  # type: ignore[method-assign]
+    line._wake_safe_in_chain = no_memory  # type: ignore[method-assign]
     line.go.set()
     for caller in (leader, *followers):
         caller.ended()
@@ -529,7 +529,7 @@ def test_what_is_safe_is_told_so_by_a_log_that_was_closed_meanwhile() -> None:
     target = line.append()
     line.force(target)
     with line.lock:
-        line._stop(LogClosed("ended"))
+        line._stop_locked(LogClosed("ended"))
     line.force(target)
     with pytest.raises(LogClosed):
         line.force(line.append())
