@@ -252,12 +252,12 @@ class Log(Writer):
         try:
             if clean:
                 self.sync(self.buffer.tail)
-                self._exclusively(self._name_end)
+                self._exclusively(self._record_clean_end)
         finally:
             with self.lock:
                 self._stop_locked(LogClosed("the log is closed: the queue manager has ended"))
             self._await_writer()
-            with self._telling:
+            with self._control_lock:
                 self._control.close()
             self._extents.close()
 
@@ -272,9 +272,9 @@ class Log(Writer):
                 return
             self._clock.wait(pause, 0.001)
 
-    def _name_end(self) -> None:
-        """What was synced, not the buffer's tail: a call that comes late may still append."""
-        self._tell(clean_end=self.durable)
+    def _record_clean_end(self) -> None:
+        """At what was synced, not at the buffer's tail: a call that comes late may still append."""
+        self._update_control(clean_end=self.durable)
 
     # ---- appending; the caller holds the lock
 
@@ -421,7 +421,7 @@ class Log(Writer):
         floor = self.floor_of(head)
         sequence = floor // self._extent_bytes
         try:
-            self._tell(sequence, head=head, checkpoint=checkpoint)
+            self._update_control(sequence, head=head, checkpoint=checkpoint)
         except OSError as exc:
             with self.lock:
                 failure = self._fail(exc)
@@ -493,7 +493,7 @@ class Log(Writer):
                     return
                 space.set_files(len(self._extents))
                 dropped.append(held)
-            self._tell()
+            self._update_control()
 
         with self._growing:  # nobody makes a file of the same name before this one is gone
             self._exclusively(release)

@@ -51,10 +51,10 @@ class Writer(GroupCommit):
     """The writing side of a log. `Log` fills the buffer and minds the space, which it makes in `begin`."""
 
     __slots__ = (
-        *("_always", "_began", "_clock", "_config", "_control", "_disk", "_elapsed_ns", "_extent_bytes", "_extents"),
-        *("_image", "_imaged", "_only_home", "_output", "_seed", "_small", "_spare", "_state", "_stats"),
-        *("_sure_until", "_telling", "_triple", "_unsynced", "_unsynced_spare", "astray", "buffer", "durable", "epoch"),
-        "space",
+        *("_always", "_began", "_clock", "_config", "_control", "_control_lock", "_disk", "_elapsed_ns"),
+        *("_extent_bytes", "_extents", "_image", "_imaged", "_only_home", "_output", "_seed", "_small", "_spare"),
+        *("_state", "_stats", "_sure_until", "_triple", "_unsynced", "_unsynced_spare", "astray", "buffer", "durable"),
+        *("epoch", "space"),
     )
 
     buffer: LogBuffer
@@ -67,7 +67,7 @@ class Writer(GroupCommit):
         self._config = config
         self._control = control
         self._state = control.state
-        self._telling = threading.Lock()  # held while the control file, or the header of an extent, is written
+        self._control_lock = threading.Lock()  # held while the control file, or the header of an extent, is written
         self._extents = extents
         self._stats = LogStats()
         self._seed = crc32(control.state.log_id)
@@ -293,11 +293,11 @@ class Writer(GroupCommit):
         if began > self._sure_until:
             self.check_ours()
         if output.new_extents:
-            with self._telling:  # no header is torn by a crash that tears a copy of the control file, too: `border.py`
+            with self._control_lock:  # a crash that tears a copy of the control file tears no header: `border.py`
                 for held in output.new_extents:
                     if not held.header_written:  # which the control file may know of by now
                         held.write_header()
-                self._say()
+                self._update_control_locked()
         unsynced = self._unsynced
         if output.guard is not None:
             held, image = output.guard
@@ -356,19 +356,19 @@ class Writer(GroupCommit):
                 f"this process has {self.epoch}) while this one was stopped or had lost its lock; it writes no more"
             )
 
-    def _tell(self, floor: int = 0, **changes: Any) -> None:
-        """As `_say`, for anybody, while others write to the log."""
-        with self._telling:
-            self._say(floor, **changes)
+    def _update_control_locked(self, floor: int = 0, **changes: Any) -> None:
+        """Write to the control file what is so by now, and `changes`; `floor`: see `Extents.table`.
 
-    def _say(self, floor: int = 0, **changes: Any) -> None:
-        """Have the control file say what is so by now, and `changes`; `floor`: see `Extents.table`.
-
-        `_telling` is held. This may not wait for the lock, which somebody may hold who waits for that. Raises OSError.
+        `_control_lock` is held. This may not wait for `lock`: who holds that may wait for this one. Raises OSError.
         """
         said = self._state
         table = self._extents.table(said.extents, floor)
         self._write_control(attrs.evolve(said, extents=table, durable=max(self.durable, said.durable), **changes))
+
+    def _update_control(self, floor: int = 0, **changes: Any) -> None:
+        """The same for anybody, while others write to the log."""
+        with self._control_lock:
+            self._update_control_locked(floor, **changes)
 
     def _write_control(self, state: ControlState) -> None:
         self.check_ours()

@@ -424,7 +424,7 @@ def test_a_call_that_comes_to_its_turn_when_the_log_is_closed_leaves_one_that_ca
     world = world_with("A")
     world.qm.put("A", b"there")
     engine, log, main = world.qm._engine, world.qm._engine.log, threading.current_thread()
-    real_step, force, name_end = getattr(engine, step), log.force, log._name_end
+    real_step, force, name_end = getattr(engine, step), log.force, log._record_clean_end
     real_close = log.close
     passed, go, closes, closed = (threading.Event() for _ in range(4))
 
@@ -452,7 +452,7 @@ def test_a_call_that_comes_to_its_turn_when_the_log_is_closed_leaves_one_that_ca
     monkeypatch.setattr(log, "close", close)
     monkeypatch.setattr(engine, step, passes)
     monkeypatch.setattr(log, "force", forces)
-    monkeypatch.setattr(log, "_name_end", names_end)
+    monkeypatch.setattr(log, "_record_clean_end", names_end)
     call = Call(lambda: world.qm.get("A") if how == "get" else world.qm.put("A", b"late"))
     assert passed.wait(120)
     world.qm.end("immediate")

@@ -229,7 +229,7 @@ def test_rows_21_and_42_the_head_moves_while_the_leader_writes_and_begins_extent
         nonlocal looks, extents
         assert log.space.floor == log.floor_of(log.state.head), "it is durable before others may have the extent"
         assert log._extents.holds(log.state.head // EXTENT)
-        if not forces or log._telling.locked():
+        if not forces or log._control_lock.locked():
             return
         extents += path.endswith(".LOG") and log._output is not None and bool(log._output.new_extents)
         head = safe[-5][0]
@@ -334,10 +334,10 @@ def test_a_control_file_that_could_not_be_written_is_never_written_again() -> No
     log.force(append(log, b"first"))
     disk.fail("sync", errno.EIO, where=control_path("/log").__eq__)
     with pytest.raises(OSError, match="Input/output error"):
-        log._tell()
+        log._update_control()
     before = disk.peek(control_path("/log"))
     with pytest.raises(OSError, match="Input/output error"):
-        log._tell()
+        log._update_control()
     assert disk.peek(control_path("/log")) == before
     with pytest.raises(LogFailed) as caught:
         log.move_head(log.durable, log.durable)
@@ -614,7 +614,7 @@ def test_the_end_that_the_control_file_names_is_what_was_synced(monkeypatch: pyt
     """A call that comes late may still append."""
     disk, log = made()
     put(log, b"in time")
-    synced, name_end = log.buffer.tail, log._name_end
+    synced, name_end = log.buffer.tail, log._record_clean_end
 
     def names_end() -> None:
         with log.lock:
@@ -622,7 +622,7 @@ def test_the_end_that_the_control_file_names_is_what_was_synced(monkeypatch: pyt
             log.append(1, 0, 0, b"late")
         name_end()
 
-    monkeypatch.setattr(log, "_name_end", names_end)
+    monkeypatch.setattr(log, "_record_clean_end", names_end)
     log.close(clean=True)
     assert log.buffer.tail > synced
     bodies, again = begun(disk)
