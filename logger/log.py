@@ -374,18 +374,18 @@ class Log(Writer):
         else:
             self._exclusively(self._write_and_sync)
 
-    def check_ours_as_leader(self) -> None:
-        """`check_ours` while nobody writes to the log: before a file beside it is replaced. Raises LogFailed."""
-        self._exclusively(self.check_ours)
+    def check_owned_as_leader(self) -> None:
+        """`check_owned` while nobody writes to the log: before a file beside it is replaced. Raises LogFailed."""
+        self._exclusively(self.check_owned)
 
     def fence(self) -> None:
-        """As `check_ours`; a log that was closed or has failed is an OSError too.
+        """As `check_owned`; a log that was closed or has failed is an OSError too.
 
         For work on files that may go on after the queue manager has stopped, such as a checkpoint or a rebuild.
         """
         if self._failure is not None:
             raise OSError(f"nothing is written any more: {self._failure}")
-        self.check_ours()
+        self.check_owned()
 
     # ---- room and the head
 

@@ -25,9 +25,9 @@ from logger.force import GroupCommit
 from logger.space import Space
 from logger.stats import LogStats
 
-AT_ONCE = 256 << 10  # bytes that are written durably by one call; of more the system makes several, each with a sync
-NOWHERE = -1  # no page begins there
-SURE_NS = 50_000_000  # for which the log is surely still ours: nobody can start a queue manager in less
+MAX_DSYNC_BYTES = 256 << 10  # of more the system makes several writes, each with a sync
+NO_PAGE = -1
+OWNED_NS = 50_000_000  # so long the log is surely still ours: nobody can start a queue manager in less
 
 
 Imaged = tuple[int, int, int, Extent | None]  # which page, how much of it, the CRC of that, and where it goes
@@ -53,8 +53,8 @@ class Writer(GroupCommit):
     __slots__ = (
         *("_always", "_began", "_clock", "_config", "_control", "_control_lock", "_disk", "_elapsed_ns"),
         *("_extent_bytes", "_extents", "_image", "_imaged", "_only_home", "_output", "_seed", "_small", "_spare"),
-        *("_state", "_stats", "_sure_until", "_triple", "_unsynced", "_unsynced_spare", "astray", "buffer", "durable"),
-        *("epoch", "space"),
+        *("_owned_until", "_state", "_stats", "_triple", "_unsynced", "_unsynced_spare", "buffer", "durable", "epoch"),
+        *("moved_directory", "space"),
     )
 
     buffer: LogBuffer
@@ -78,16 +78,16 @@ class Writer(GroupCommit):
         self._output: _Output | None = None
         self._unsynced: dict[Extent, None] = {}  # in the order of their writes, so that a simulated life repeats itself
         self._spare = 0  # which of the spare pages is written next: not the one that holds the newest durable version
-        self._unsynced_spare = NOWHERE  # which was written since the last sync
+        self._unsynced_spare = NO_PAGE  # which was written since the last sync
         self._extent_bytes = config.extent_bytes
         self._elapsed_ns = clock.elapsed_ns
-        self._sure_until = 0  # by the clock: later `check_ours` comes first, as this process may have been stopped
-        self._only_home = NOWHERE  # the partial page whose durable bytes are at home only, and in no spare page
+        self._owned_until = 0  # by the clock; later `check_owned` comes first, as this process may have been stopped
+        self._only_home = NO_PAGE  # the partial page whose durable bytes are at home only, and in no spare page
         self._small = False  # what was prepared is one page, in `_image`; else it is in `_output`
         self._image = disk.buffer(PAGE)
         self._imaged: Imaged = 0, 0, 0, None
         self._began = 0  # by the clock: what is begun
-        self.astray: Callable[[], str] = str  # a directory of the queue manager that has left its path, or ""
+        self.moved_directory: Callable[[], str] = str  # a directory of the queue manager that has left its path, or ""
 
     def _prepare(self) -> None:
         """Settle what the leader writes: what was begun or left undone, else all that the buffer holds.
@@ -104,7 +104,7 @@ class Writer(GroupCommit):
     def _begin(self) -> None:
         """Only the image of a partial page: of more than that the disk has so much to do that nothing is gained."""
         began = self._elapsed_ns()
-        if self._unsynced or not self._always or began > self._sure_until or (held := self._make_image()) is None:
+        if self._unsynced or not self._always or began > self._owned_until or (held := self._make_image()) is None:
             return
         self._began, self._small = began, True
         self._begun = True  # first: an interrupt may strike as soon as it is so
@@ -145,8 +145,8 @@ class Writer(GroupCommit):
         assert extent is not None, "it was prepared"
         file, unsynced, begun = extent.file, self._unsynced, self._begun
         began = self._elapsed_ns()
-        if began > self._sure_until:
-            self.check_ours()
+        if began > self._owned_until:
+            self.check_owned()
         elif begun:
             began = self._began
         if self._always and not unsynced:
@@ -161,11 +161,11 @@ class Writer(GroupCommit):
             if self._always:
                 self._sync()
                 self.durable = base + size
-        self._only_home = NOWHERE
+        self._only_home = NO_PAGE
         ended = self._elapsed_ns()
-        if ended > began + SURE_NS:
-            self.check_ours()
-        self._sure_until = ended + SURE_NS
+        if ended > began + OWNED_NS:
+            self.check_owned()
+        self._owned_until = ended + OWNED_NS
         self._stats.add(PAGE, ended - began, self._clock, base // self._extent_bytes)
         return base + size
 
@@ -185,9 +185,9 @@ class Writer(GroupCommit):
         for held in unsynced:
             held.file.sync()
         unsynced.clear()
-        if self._unsynced_spare != NOWHERE:
+        if self._unsynced_spare != NO_PAGE:
             self._spare = 1 - self._unsynced_spare
-            self._unsynced_spare = NOWHERE
+            self._unsynced_spare = NO_PAGE
 
     def _take(self) -> None:
         """Take all that waits to be written, with a plan where it goes, unless there is something undone."""
@@ -232,7 +232,7 @@ class Writer(GroupCommit):
         if sync:
             self.durable = tail
         last = lsn.page_of(tail)
-        self._only_home = last if last < tail and not output.to_spare else NOWHERE
+        self._only_home = last if last < tail and not output.to_spare else NO_PAGE
         self._output = None
         return tail
 
@@ -290,8 +290,8 @@ class Writer(GroupCommit):
         """Do the writes and, if asked to, the syncs. Doing it twice is as good as once."""
         elapsed_ns = self._clock.elapsed_ns
         began = elapsed_ns()
-        if began > self._sure_until:
-            self.check_ours()
+        if began > self._owned_until:
+            self.check_owned()
         if output.new_extents:
             with self._control_lock:  # a crash that tears a copy of the control file tears no header: `border.py`
                 for held in output.new_extents:
@@ -307,7 +307,7 @@ class Writer(GroupCommit):
             self._sync()
             output.guard = None  # done: it is not overwritten while home is
         size = 0
-        alone = sync and not unsynced and len(output.writes) == 1 and len(output.writes[0][2]) <= AT_ONCE
+        alone = sync and not unsynced and len(output.writes) == 1 and len(output.writes[0][2]) <= MAX_DSYNC_BYTES
         for held, offset, pages in output.writes:
             if alone:
                 held.file.write_durably(offset, pages)
@@ -320,13 +320,13 @@ class Writer(GroupCommit):
         if sync:
             self._sync()
         ended = elapsed_ns()
-        if ended > began + SURE_NS:
-            self.check_ours()
-        self._sure_until = ended + SURE_NS
+        if ended > began + OWNED_NS:
+            self.check_owned()
+        self._owned_until = ended + OWNED_NS
         if size:
             self._stats.add(size, ended - began, self._clock, output.run.base // self._config.extent_bytes)
 
-    def check_ours(self) -> None:
+    def check_owned(self) -> None:
         """Raises TakenOver unless the log is still this process's.
 
         Another one may have it, if this one was stopped for a while. Somebody may have closed descriptors that were not
@@ -344,7 +344,7 @@ class Writer(GroupCommit):
         epoch = 0
         with contextlib.suppress(OSError):  # that a read fails tells nothing of it
             epoch = self._control.taken_over()
-        directory = self.astray()
+        directory = self.moved_directory()
         if directory:
             raise TakenOver(
                 f"{directory} is another directory now than when this queue manager was started, or none: it was "
@@ -371,7 +371,7 @@ class Writer(GroupCommit):
             self._update_control_locked(floor, **changes)
 
     def _write_control(self, state: ControlState) -> None:
-        self.check_ours()
+        self.check_owned()
         self._control.write(state)
         self._state = state
 

@@ -139,7 +139,7 @@ class Running(ABC):
         try:
             astray = self._lock.astray  # made before there is a log that could be left open
             log = logs.Log(self._disk, self._clock, self.config.log)
-            log.astray = astray
+            log.moved_directory = astray
             return log
         except NotAsConfigured as exc:
             path = self._location.ini
@@ -345,7 +345,7 @@ class Running(ABC):
     def _is_ours(self) -> bool:
         """Has no other process the queue manager? Who neither puts nor gets would not find out."""
         try:
-            self._log.check_ours()
+            self._log.check_owned()
         except OSError as exc:
             self._fail(exc)
             return False

@@ -340,7 +340,7 @@ class Checkpointer:
                 units=units,
             )
             data = encode_file(checkpoint, catalogue)
-            log.check_ours_as_leader()
+            log.check_owned_as_leader()
             write_new(self._disk, self._directory, data)
             named = True
             put_in_place(self._disk, self._directory, log.state.log_id)

@@ -7,7 +7,7 @@ import pytest
 from logger.config import LogSync, WriteIntegrity
 from logger.errors import LogFailed
 from logger.log import Log
-from logger.writer import SURE_NS
+from logger.writer import OWNED_NS
 from tests.logger.test_log import EXTENT, append, begun, made, restarted
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, Loss, mixed
 
@@ -72,7 +72,7 @@ def test_who_has_the_log_for_himself_finds_nothing_under_way() -> None:
     log.force(append(log, b"first"))
     end = append(log, b"second")
     assert begin(log)
-    log.check_ours_as_leader()
+    log.check_owned_as_leader()
     assert not log._begun
     assert log.safe == end
     assert restarted(disk) == [b"first", b"second"]
@@ -118,7 +118,7 @@ def test_nothing_is_begun_where_somebody_waits_or_it_may_not_be() -> None:
     assert not begin(log)
     with log.lock:
         log._appenders.clear()
-    log._clock.advance(SURE_NS / 1e9 + 1)  # type: ignore[attr-defined]
+    log._clock.advance(OWNED_NS / 1e9 + 1)  # type: ignore[attr-defined]
     assert not begin(log), "another process may have the log by now"
     log.force(append(log, b"third"))
     append(log, b"fourth")
@@ -231,7 +231,7 @@ def test_row_63_what_was_begun_long_ago_is_not_written_again_into_a_log_that_is_
     rival.force(append(rival, b"rival's"))
     after = {path: disk.peek(path) for path in disk.files()}
     assert files != after
-    log._clock.advance(SURE_NS / 1e9 + 1)  # type: ignore[attr-defined]
+    log._clock.advance(OWNED_NS / 1e9 + 1)  # type: ignore[attr-defined]
     with pytest.raises(LogFailed, match="another process"):
         log.force(end)
     assert {path: disk.peek(path) for path in disk.files()} == after

@@ -1077,7 +1077,7 @@ CALLS: dict[str, Callable[[Log], object]] = {
     "a small record": lambda log: put(log, b"lost"),
     "a large record": lambda log: put(log, bytes(100_000)),
     "a head": lambda log: log.move_head(log.state.head, log.durable),
-    "other files": lambda log: log.check_ours_as_leader(),
+    "other files": lambda log: log.check_owned_as_leader(),
     "an end": lambda log: log.close(clean=True),
 }
 ANOTHER = "another process has started this queue manager"
@@ -1137,7 +1137,7 @@ def test_row_63_a_control_file_that_is_just_being_written_is_still_ours() -> Non
 
     def looks(kind: str, path: str) -> None:
         if kind == "sync" and path.endswith("amqhlctl.lfh"):
-            log.check_ours()
+            log.check_owned()
             looked.append(path)
 
     disk.before_effect = looks
