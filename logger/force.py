@@ -74,14 +74,14 @@ class GroupCommit(ABC):
         """Write what was prepared; return the LSN that is safe by that."""
 
     @abstractmethod
-    def _begin(self) -> None:
+    def _begin_write(self) -> None:
         """Settle what is written next, and begin it; then it is what `_prepare` finds and `_write` ends. Or do nothing.
 
         The lock is held.
         """
 
     @abstractmethod
-    def _settle(self) -> None:
+    def _finish_pending(self) -> None:
         """Write what was begun or left undone. Nobody else writes."""
 
     @abstractmethod
@@ -96,7 +96,7 @@ class GroupCommit(ABC):
         """
         alone = self._leader is None and not self._contended and not self._appenders and not self._begun
         if alone and self._failure is None:
-            self._begin()
+            self._begin_write()
 
     def force(self, target: int) -> None:
         """Wait until everything before LSN `target` is as safe as LogSync says. Raises LogFailed, LogClosed.
@@ -145,7 +145,7 @@ class GroupCommit(ABC):
                 if self._leader is None:
                     self._elect_leader()
             if self._wait_to_lead(turn):
-                self._settle()
+                self._finish_pending()
                 work()
                 with self.lock:
                     self._step_down()

@@ -30,7 +30,7 @@ NO_PAGE = -1
 OWNED_NS = 50_000_000  # so long the log is surely still ours: nobody can start a queue manager in less
 
 
-Imaged = tuple[int, int, int, Extent | None]  # which page, how much of it, the CRC of that, and where it goes
+ImageState = tuple[int, int, int, Extent | None]  # which page, how much of it, the CRC of that, and where it goes
 
 
 class _Output:
@@ -51,10 +51,10 @@ class Writer(GroupCommit):
     """The writing side of a log. `Log` fills the buffer and minds the space, which it makes in `begin`."""
 
     __slots__ = (
-        *("_always", "_began", "_clock", "_config", "_control", "_control_lock", "_disk", "_elapsed_ns"),
-        *("_extent_bytes", "_extents", "_image", "_imaged", "_only_home", "_output", "_seed", "_small", "_spare"),
-        *("_owned_until", "_state", "_stats", "_triple", "_unsynced", "_unsynced_spare", "buffer", "durable", "epoch"),
-        *("moved_directory", "space"),
+        *("_always", "_begun_at_ns", "_clock", "_config", "_control", "_control_lock", "_disk", "_elapsed_ns"),
+        *("_extent_bytes", "_extents", "_image", "_image_only", "_image_state", "_only_home", "_output"),
+        *("_owned_until", "_seed", "_spare", "_state", "_stats", "_triple", "_unsynced", "_unsynced_spare"),
+        *("buffer", "durable", "epoch", "moved_directory", "space"),
     )
 
     buffer: LogBuffer
@@ -83,10 +83,10 @@ class Writer(GroupCommit):
         self._elapsed_ns = clock.elapsed_ns
         self._owned_until = 0  # by the clock; later `check_owned` comes first, as this process may have been stopped
         self._only_home = NO_PAGE  # the partial page whose durable bytes are at home only, and in no spare page
-        self._small = False  # what was prepared is one page, in `_image`; else it is in `_output`
+        self._image_only = False  # what was prepared is one page, in `_image`; else it is in `_output`
         self._image = disk.buffer(PAGE)
-        self._imaged: Imaged = 0, 0, 0, None
-        self._began = 0  # by the clock: what is begun
+        self._image_state: ImageState = 0, 0, 0, None
+        self._begun_at_ns = 0
         self.moved_directory: Callable[[], str] = str  # a directory of the queue manager that has left its path, or ""
 
     def _prepare(self) -> None:
@@ -97,16 +97,16 @@ class Writer(GroupCommit):
         """
         if self._begun:
             return
-        self._small = self._make_image() is not None
-        if not self._small:
+        self._image_only = self._make_image() is not None
+        if not self._image_only:
             self._take()
 
-    def _begin(self) -> None:
+    def _begin_write(self) -> None:
         """Only the image of a partial page: of more than that the disk has so much to do that nothing is gained."""
         began = self._elapsed_ns()
         if self._unsynced or not self._always or began > self._owned_until or (held := self._make_image()) is None:
             return
-        self._began, self._small = began, True
+        self._begun_at_ns, self._image_only = began, True
         self._begun = True  # first: an interrupt may strike as soon as it is so
         try:
             self._begun = held.file.begin_durably(PAGE + PAGE * self._spare, self._image)
@@ -114,7 +114,7 @@ class Writer(GroupCommit):
             told = self._failed(exc)
             raise told from told.__cause__
 
-    def _settle(self) -> None:
+    def _finish_pending(self) -> None:
         if self._begun:
             self.safe = self._write()
         elif self._output is not None:
@@ -126,29 +126,29 @@ class Writer(GroupCommit):
         base, tail = buffer.base, buffer.tail
         size = tail - base
         if self._output is None and 0 < size <= integrity.BODY and self._triple:
-            page, held, crc, extent = self._imaged
+            page, held, crc, extent = self._image_state
             if page != base:
                 held, crc, extent = 0, self._seed, self._extents.find(base // self._extent_bytes)
             if extent is not None:
                 crc = buffer.copy_page(self._image, held, size, crc)
-                self._imaged = base, size, crc, extent
+                self._image_state = base, size, crc, extent
                 integrity.seal_spare(self._image, base, tail, self.epoch, crc)
                 return extent
         return None
 
     def _write(self) -> int:
         """Write what was prepared, and sync it unless LogSync says no; return the LSN that is safe by that."""
-        if not self._small:
+        if not self._image_only:
             assert self._output is not None, "it was prepared"
             return self._finish(self._output, sync=self._always)
-        base, size, _, extent = self._imaged
+        base, size, _, extent = self._image_state
         assert extent is not None, "it was prepared"
         file, unsynced, begun = extent.file, self._unsynced, self._begun
         began = self._elapsed_ns()
         if began > self._owned_until:
             self.check_owned()
         elif begun:
-            began = self._began
+            began = self._begun_at_ns
         if self._always and not unsynced:
             file.write_durably(PAGE + PAGE * self._spare, self._image, may_poll=begun or not self._contended)
             self._spare = 1 - self._spare
@@ -193,7 +193,7 @@ class Writer(GroupCommit):
         """Take all that waits to be written, with a plan where it goes, unless there is something undone."""
         if self._output is None:
             try:
-                if self._fills():
+                if self._should_fill_page():
                     self.buffer.fill_page(self._clock.wall_us(), self.durable)
                 self._output = self._plan(self.buffer.take(partial=True))
             except BaseException as exc:  # pages that were taken and not planned are lost
@@ -202,7 +202,7 @@ class Writer(GroupCommit):
             if self._appenders:
                 self.changed.notify_all()
 
-    def _fills(self) -> bool:
+    def _should_fill_page(self) -> bool:
         """Is what is left of the last page little beside what is to be written, and is there room enough for that?
 
         Then all goes home in one write, which takes two thirds of the time of two and a sync.
@@ -381,7 +381,7 @@ class Writer(GroupCommit):
         """Write the full pages of the buffer, without a sync. The lock is held and nobody writes."""
         assert not self._writing, "room was made before the record was appended"
         try:
-            self._settle()
+            self._finish_pending()
             self._perform(self._plan(self.buffer.take(partial=False)), sync=False)
         except BaseException as exc:
             told = self._failed(exc)

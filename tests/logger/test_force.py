@@ -35,11 +35,11 @@ class Line(GroupCommit):
         if not self._begun:
             self.prepared = self.tail
 
-    def _begin(self) -> None:
+    def _begin_write(self) -> None:
         self._prepare()
         self._begun = True
 
-    def _settle(self) -> None:
+    def _finish_pending(self) -> None:
         if self._begun:
             self.safe = self._write()
 
