@@ -30,7 +30,7 @@ class Line(Extents):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._last = 0  # the highest sequence that an extent holds
-        self._created = self._reused = self._deleted = 0  # extents, since `done` was asked last
+        self._created = self._reused = self._deleted = 0  # extents, since they were last drained
 
     def open(self, state: control.ControlState, *, read_only: bool = False) -> None:
         """Open what the control file names and what follows that: it may be an older copy.
@@ -238,7 +238,7 @@ class Line(Extents):
         self._deleted += len(surplus)
         return len(surplus)
 
-    def done(self) -> tuple[int, int, int]:
+    def drain_extent_counts(self) -> tuple[int, int, int]:
         """How many extents were created, used again, and deleted since this was asked last."""
         done = self._created, self._reused, self._deleted
         self._created = self._reused = self._deleted = 0

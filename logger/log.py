@@ -33,9 +33,9 @@ from logger.stats import WriteStats
 from logger.writer import Writer
 
 FRAME_COST = frame.HEADER.size + 7 + frame.HEADER.size  # header, filling to 8, and the gap that may follow it
-PAUSE = 0.0003  # seconds between two writes of zeros
+ZERO_PAUSE_SECONDS = 0.0003  # between two writes of zeros, while others force
 LAST_EPOCH = (1 << 24) - 1  # numbers that are unique over all restarts have 24 bits for it
-LAST_WRITE_MS = 5000  # that the end of a log waits for a write that is under way
+CLOSE_WAIT_MS = 5000  # for a write that is under way
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +78,7 @@ def check_config(config: LogConfig, state: ControlState) -> None:
 class Log(Writer):
     """One recovery log, owned by this process: first read, then, after `begin`, written."""
 
-    __slots__ = ("__dict__", "__weakref__", "_growing", "_one_frame", "_paused_at", "_started_at")
+    __slots__ = ("__dict__", "__weakref__", "_growing", "_max_whole_body", "_safe_at_yield", "_started_at")
 
     def __init__(self, disk: Disk, clock: Clock, config: LogConfig) -> None:
         """Open the control file and every extent. Raises LogDamaged, OSError."""
@@ -91,7 +91,7 @@ class Log(Writer):
             extents.open(control.state)
             super().__init__(disk, clock, config, control, extents)
             self._growing = threading.Lock()
-            self._paused_at = 0
+            self._safe_at_yield = 0
         except BaseException:  # nobody has this log yet who could close it
             if extents is not None:
                 extents.close()
@@ -203,7 +203,7 @@ class Log(Writer):
             self._write_control(self._state)
         self._extents.mend(floor // config.extent_bytes, self._state.extents)
         self.space = Space(config.extent_bytes, config.max_files, len(self._extents), floor)
-        self._have_extents(tail, room)
+        self._make_extents(tail, room)
         for sequence in self._extents.sequences():
             self._extents.at(sequence).file.sync()
         half = config.buffer_bytes
@@ -216,7 +216,7 @@ class Log(Writer):
             partial=partial,
             make_room=self._write_full_pages,
         )
-        self._one_frame = self.buffer.max_frame - frame.HEADER.size
+        self._max_whole_body = self.buffer.max_frame - frame.HEADER.size
         self.durable = self.safe = tail
         self._started_at = tail
         table = self._extents.table()  # an extent beyond the end is not to be asked for: its header may be lost yet
@@ -225,7 +225,7 @@ class Log(Writer):
         self._extents.mend(floor // config.extent_bytes, table)
         self._keep_partial(tail, partial)
 
-    def _have_extents(self, tail: int, room: int) -> None:
+    def _make_extents(self, tail: int, room: int) -> None:
         """Have all primaries, and `room` bytes behind `tail`.
 
         Before the end that room may have been in a secondary without records, which is in no control file: it is made
@@ -267,7 +267,7 @@ class Log(Writer):
         A disk that does not answer is not waited for: who is in the system call has the file itself.
         """
         pause = threading.Event()
-        for _ in range(LAST_WRITE_MS):
+        for _ in range(CLOSE_WAIT_MS):
             if not self._writing:
                 return
             self._clock.wait(pause, 0.001)
@@ -280,9 +280,9 @@ class Log(Writer):
 
     def cost(self, body_bytes: int) -> int:
         """The most bytes of log that a record with this body takes."""
-        if body_bytes <= self._one_frame:
+        if body_bytes <= self._max_whole_body:
             return body_bytes + FRAME_COST
-        return body_bytes + FRAME_COST + body_bytes // self._one_frame * 2 * frame.HEADER.size
+        return body_bytes + FRAME_COST + body_bytes // self._max_whole_body * 2 * frame.HEADER.size
 
     def reserve(self, size: int, promise: int) -> bool:
         """Make sure that `size` bytes of records can be appended now, and `promise` bytes are left for later.
@@ -430,18 +430,18 @@ class Log(Writer):
             self._extents.retire(sequence)
             self.space.set_floor(floor, len(self._extents))
 
-    def provide(self, has_room: Callable[[], bool] = lambda: True) -> int:
+    def make_primaries(self, has_room: Callable[[], bool] = lambda: True) -> int:
         """Have as many extents as there are primaries, while there is room; how many were made. Raises OSError."""
         made = 0
-        while len(self._extents) < self._config.primary_files and has_room() and self.grow(self._pause):
+        while len(self._extents) < self._config.primary_files and has_room() and self.grow(self._yield_disk):
             made += 1
         return made
 
-    def _pause(self) -> None:
+    def _yield_disk(self) -> None:
         """An extent is made ahead of need: while others force the log, the disk is theirs first."""
-        if self.safe != self._paused_at:
-            self._paused_at = self.safe
-            self._clock.wait(threading.Event(), PAUSE)
+        if self.safe != self._safe_at_yield:
+            self._safe_at_yield = self.safe
+            self._clock.wait(threading.Event(), ZERO_PAUSE_SECONDS)
 
     def inactive(self) -> list[int]:
         """The sequences of the extents of a linear log that a restart needs no more, oldest first."""
@@ -469,9 +469,9 @@ class Log(Writer):
                 done += self._extents.reduce(max(keep, len(self._extents.reusable()) - (most - done)))
         return done
 
-    def housekept(self) -> tuple[int, int, int]:
+    def drain_extent_counts(self) -> tuple[int, int, int]:
         """How many extents of a linear log were created, used again, and deleted since this was asked last."""
-        return self._extents.done() if isinstance(self._extents, Line) else (0, 0, 0)
+        return self._extents.drain_extent_counts() if isinstance(self._extents, Line) else (0, 0, 0)
 
     def release_secondary(self, needed: int = 0) -> int:
         """Remove one inactive extent beyond the primaries, if there is one and the active log leaves room enough: for

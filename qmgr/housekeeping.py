@@ -278,7 +278,7 @@ class Housekeeper:
         try:
             self._engine.log.release_secondary(self._needed)
             if not clean:
-                self._engine.log.provide(self._has_room_for_extent)
+                self._engine.log.make_primaries(self._has_room_for_extent)
         except (OSError, LogDamaged) as exc:  # the log goes on with what it has
             self._errors.say("AMQ6708", text=str(exc))
 

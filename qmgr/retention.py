@@ -293,7 +293,7 @@ class Retention:
             finally:
                 self._working.release()
         self._look_for_what_images_would_free()
-        created, reused, deleted = self._log.housekept()
+        created, reused, deleted = self._log.drain_extent_counts()
         if created or reused or deleted:
             self._errors.say("AMQ7490", created=created, reused=reused, deleted=deleted)
 

@@ -230,7 +230,7 @@ class LinearLife(LogLife):
         self.past += [one for one in self.appended if before <= one[0] < head]
         self.appended[:] = [one for one in self.appended if not 0 <= one[0] < head]
         self.look_at_numbers()
-        self.log.provide()
+        self.log.make_primaries()
 
     def look_at_numbers(self) -> None:
         """Sequences rise, and those made ahead follow the last one without a gap."""
@@ -315,7 +315,7 @@ def test_a_linear_log_goes_on_where_its_newest_extents_have_lost_their_headers(n
     life.append(end - life.log.buffer.tail - 48)
     life.force()
     if named:
-        life.log.provide()
+        life.log.make_primaries()
     head = life.appended[-1][0]
     life.log.move_head(head, head)
     life.append(1000)
@@ -499,7 +499,7 @@ def used_before(log_type: LogType) -> tuple[LogLife, int]:
         if log_type is LogType.LINEAR:
             for sequence in life.log.inactive():
                 life.log.recycle(sequence)
-            life.log.provide()
+            life.log.make_primaries()
 
     while life.log.buffer.tail < 2 * life.config.extent_bytes + 5000:
         life.append(3000)
@@ -839,7 +839,7 @@ def test_an_extent_that_is_kept_for_reuse_and_was_cut_is_not_used_again(left: in
     for name in kept:
         life.disk.poke(f"{active}/{name}", life.disk.peek(f"{active}/{name}")[:left])
     while life.log.buffer.tail < 5 * life.config.extent_bytes:
-        life.log.provide()
+        life.log.make_primaries()
         life.append(3000)
         life.make_room()
         sizes = {len(life.disk.peek(f"{active}/{name}")) for name in life.disk.list(active) if name.startswith("S")}

@@ -290,7 +290,7 @@ def test_row_42_no_crash_tears_both_a_header_and_a_copy_of_the_control_file(log_
         try:
             log.force(append(log, bytes(9000)))
         except Full:
-            log.provide()
+            log.make_primaries()
             over.wait(0.001)  # until the head has moved
     over.set()
     mover.join(60)
@@ -762,7 +762,7 @@ def test_an_extent_that_was_let_go_of_stays_gone_after_a_crash() -> None:
     disk, log = made(log_type=LogType.LINEAR)
     for _ in range(10):
         log.force(append(log, bytes(EXTENT // 2)))
-        log.provide()
+        log.make_primaries()
         log.move_head(log.durable, log.durable)
     let_go = log.inactive()
     assert len(let_go) > 3

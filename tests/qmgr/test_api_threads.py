@@ -310,7 +310,7 @@ def test_a_checkpoint_is_taken_where_no_extent_can_be_made_ahead(world: World, m
     def in_the_way(has_room: Callable[[], bool]) -> int:
         raise LogDamaged("log extent S0000007.LOG is in the way of the next one")
 
-    monkeypatch.setattr(world.qm._log, "provide", in_the_way)
+    monkeypatch.setattr(world.qm._log, "make_primaries", in_the_way)
     before = world.qm.status().checkpoints
     world.qm.checkpoint()
     assert world.qm.status().checkpoints == before + 1
