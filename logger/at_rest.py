@@ -13,7 +13,7 @@ from logger.extent import ExtentHeader
 from logger.extents import Extents
 from logger.history import History, belongs
 from logger.linear import REUSABLE, Line
-from logger.reader import LogReader, Settled, at_once
+from logger.reader import Guard, LogReader, unguarded
 
 
 def control_path(directory: str) -> str:
@@ -149,8 +149,8 @@ def reusable(disk: Disk, directory: str) -> list[str]:
     return [name for name in disk.list(active_path(directory)) if REUSABLE.fullmatch(name)]
 
 
-def reader_of(extents: Extents, state: ControlState, settled: Settled = at_once) -> LogReader:
-    """A reader of these extents, with file descriptors of its own; `settled` as in `LogReader`."""
+def reader_of(extents: Extents, state: ControlState, guard: Guard = unguarded) -> LogReader:
+    """A reader of these extents, with file descriptors of its own; `guard` as in `LogReader`."""
     opened: dict[int, File] = {}
 
     def open_extent(sequence: int) -> File | None:
@@ -172,7 +172,7 @@ def reader_of(extents: Extents, state: ControlState, settled: Settled = at_once)
         name=extents.name,
         close=close,
         last_epoch=(state.epoch_from, state.epoch),
-        settled=settled,
+        guard=guard,
     )
 
 

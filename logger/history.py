@@ -20,7 +20,7 @@ from logger.crc import crc32
 from logger.disk import NO_DESCRIPTORS, Disk, File
 from logger.errors import ExtentGone, LogDamaged
 from logger.extent import DATA, NUMBERS, ExtentHeader, decode_header, file_name, linear_number, number_of
-from logger.reader import LogReader, Settled, at_once, first_frame
+from logger.reader import Guard, LogReader, first_frame, unguarded
 
 SUFFIXES = ("", *(kind.suffix for kind in Compression))
 INDEX = re.compile(r"S(\d{7})\.IDX")
@@ -219,10 +219,10 @@ class History:
         self._refuse_unread(sequence)
         return None
 
-    def reader(self, state: ControlState, settled: Settled = at_once) -> LogReader:
+    def reader(self, state: ControlState, guard: Guard = unguarded) -> LogReader:
         """A reader of all of it, with at most a few files open at a time. A gap is never jumped: LogDamaged.
 
-        `settled` as in `LogReader`.
+        `guard` as in `LogReader`.
         """
         held = _Held(self)
         return LogReader(
@@ -232,7 +232,7 @@ class History:
             name=self.name,
             close=held.close,
             last_epoch=(state.epoch_from, state.epoch),
-            settled=settled,
+            guard=guard,
         )
 
     def reaches_back_to(self, sequence: int) -> int:

@@ -129,7 +129,7 @@ class Log(Writer):
         """
         newest = self.durable // self._extent_bytes
 
-        def settled(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
+        def guard(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
             if sequence < newest:
                 return look()
             views: list[ExtentView | OSError] = []
@@ -146,8 +146,8 @@ class Log(Writer):
             return views[0]
 
         if self._state.log_type is LogType.LINEAR:
-            return (history or self.history()).reader(self._state, settled)
-        return reader_of(self._extents, self._state, settled)
+            return (history or self.history()).reader(self._state, guard)
+        return reader_of(self._extents, self._state, guard)
 
     def history(self) -> History:
         """All extents of a linear log that are there."""

@@ -137,11 +137,11 @@ def whole_frames(view: ExtentView, place: int, seed: int) -> Iterator[frame.Fram
         place += max(8, len(chunk) - frame.HEADER.size & -8) if len(chunk) == WINDOW else view.end - place
 
 
-Settled = Callable[[int, Callable[[], ExtentView]], ExtentView]
+Guard = Callable[[int, Callable[[], ExtentView]], ExtentView]
 
 
-def at_once(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
-    """Nobody writes there, so there is nothing to wait for."""
+def unguarded(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
+    """The guard where nobody writes: there is nothing to wait for."""
     return look()
 
 
@@ -157,14 +157,14 @@ class LogReader:
         name: Callable[[int], str],
         close: Callable[[], None],
         last_epoch: tuple[int, int],
-        settled: Settled = at_once,
+        guard: Guard = unguarded,
     ) -> None:
         """`open_extent(sequence)` gives an extent's file, or None where there is none; `name` its path, for errors.
 
-        `last_epoch`: the LSN at which the latest epoch began, and its number. `settled(sequence, look)` calls `look`
-        while nobody writes to that extent.
+        `last_epoch`: the LSN at which the latest epoch began, and its number. `guard(sequence, look)` calls `look`
+        while nobody writes to that extent, and returns what it does.
         """
-        self._settled = settled
+        self._guard = guard
         self._until = NO_END
         self._epoch_from, self._last_epoch = last_epoch
         self.close = close
@@ -197,7 +197,7 @@ class LogReader:
                 self.end = at
                 return
             this = self._frame(at)
-            if this is None or not self._of_this_life(this):
+            if this is None or not self._is_live(this):
                 break
             if this.kind == frame.PAD:
                 at = (at // self._extent_bytes + 1) * self._extent_bytes
@@ -253,15 +253,15 @@ class LogReader:
             offset = 0
         return frame.decode(self._window, offset, at, self._seed)
 
-    def _of_this_life(self, this: frame.Frame) -> bool:
-        """False for a frame that a write left behind which a restart has declared lost."""
+    def _is_live(self, this: frame.Frame) -> bool:
+        """False for one that a lost write left behind: a restart has ended the log before it."""
         return this.epoch >= (self.epoch if this.lsn < self._epoch_from else max(self.epoch, self._last_epoch))
 
     def _move(self, at: int, size: int) -> bool:
         """Read the bytes from `at` into the window; False where no extent holds them."""
         view = self._view
         if view is None or not view.start <= at < view.end:
-            found = self._look(at // self._extent_bytes)
+            found = self._open_view(at // self._extent_bytes)
             if found is None:
                 return False
             view = self._view = found
@@ -271,17 +271,17 @@ class LogReader:
 
     def view(self, sequence: int) -> ExtentView:
         """The pages of an extent as they should be seen. Raises LogDamaged where it is not there, OSError."""
-        found = self._look(sequence)
+        found = self._open_view(sequence)
         if found is None:
             raise self._missing(sequence, sequence * self._extent_bytes)
         return found
 
-    def _look(self, sequence: int) -> ExtentView | None:
+    def _open_view(self, sequence: int) -> ExtentView | None:
         file = self._open(sequence)
         if file is None:
             return None
         start, extent_bytes, seed = sequence * self._extent_bytes, self._extent_bytes, self._seed
-        return self._settled(sequence, lambda: ExtentView(file, start, extent_bytes, seed))
+        return self._guard(sequence, lambda: ExtentView(file, start, extent_bytes, seed))
 
     def _missing(self, sequence: int, durable: int) -> LogDamaged:
         path, begins = self._name(sequence), sequence * self._extent_bytes
@@ -294,7 +294,7 @@ class LogReader:
 
     def _tail_or_damage(self, at: int, durable: int) -> None:
         """The frame at `at` does not check out: return when that is the torn end of the log, raise when damage."""
-        witness = durable if durable > self.end else self._later_witness(at)
+        witness = durable if durable > self.end else self._durable_beyond(at)
         if witness <= self.end:
             self._check_spares()
             return
@@ -322,7 +322,7 @@ class LogReader:
                 lsn=self.end,
             )
 
-    def _later_witness(self, at: int) -> int:
+    def _durable_beyond(self, at: int) -> int:
         """The highest LSN that a frame beyond `at`, or in a torn spare page there, says was durable; 0 when none does.
 
         It is of this or a later epoch. A version that was torn while it was written may hold whole frames, too: what
@@ -336,19 +336,19 @@ class LogReader:
             if file is None:
                 return best
             view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
-            best = max([best, *(self._witness_in_spare(view, image) for image in view.torn)])
+            best = max([best, *(self._durable_in_spare(view, image) for image in view.torn)])
             for this in whole_frames(view, place, self._seed):
-                if self._of_this_life(this):
+                if self._is_live(this):
                     best = max(best, this.durable)
             place = view.end
 
-    def _witness_in_spare(self, view: ExtentView, image: memoryview) -> int:
+    def _durable_in_spare(self, view: ExtentView, image: memoryview) -> int:
         """The highest LSN that a frame in a torn spare page says was durable: it says itself where it belongs."""
         best = 0
         for found in _magics(image, PAGE):
             own = frame.lsn_at(image[found:])
             if own % PAGE == found and view.start <= own < view.end:
                 this = frame.decode(image, found, own, self._seed)
-                if this is not None and self._of_this_life(this):
+                if this is not None and self._is_live(this):
                     best = max(best, this.durable)
         return best
