@@ -346,7 +346,7 @@ class _Work:
         finally:
             original.close()
         header, _, _ = read_header(self._disk, made)
-        header = header or self._history.told_by_frame(made)
+        header = header or self._history.header_from_first_frame(made)
         if not same or header is None or (header.log_id, header.sequence) != (self._log_id, step.sequence):
             raise ArchiveFailed(
                 f"{step.target} was not what {step.paths[0]} holds when it was read back, so it was given up; the "

@@ -18,7 +18,7 @@ class Ring(Extents):
         named = dict(state.extents)
         newest = max(named.values(), default=0)
         for number in self._numbers_on_disk():
-            header = None if number in named else self._look(number)
+            header = None if number in named else self._own_header(number)
             if header is not None and header.sequence > newest and header.epoch >= state.epoch:
                 self._open(header, read_only=read_only)
 

@@ -119,7 +119,7 @@ class Extents(ABC):
             header, size = decode_header(file.read(0, PAGE)), file.size()
             lost = header is None and is_blank(file)
             whole = size >= extent.DATA + self._extent_bytes
-            told = self._told(file, number) if header is None and whole else (0, 0)
+            told = self._part_by_records(file, number) if header is None and whole else (0, 0)
         finally:
             file.close()
         if lost:
@@ -143,7 +143,7 @@ class Extents(ABC):
         numbers = (number_of(name) for name in self._disk.list(self.directory))
         return [number for number in numbers if number is not None]
 
-    def _look(self, number: int) -> ExtentHeader | None:
+    def _own_header(self, number: int) -> ExtentHeader | None:
         """What an extent of this log is that is where it belongs, by its header or else its records; None for any other
         file."""
         file = self._disk.open_read(self.path_of(number))
@@ -152,7 +152,7 @@ class Extents(ABC):
             if file.size() < extent.DATA + self._extent_bytes:
                 return None
             if header is None:
-                sequence, epoch = self._told(file, number)
+                sequence, epoch = self._part_by_records(file, number)
                 return self._header(number, sequence, epoch) if sequence else None
         finally:
             file.close()
@@ -168,7 +168,7 @@ class Extents(ABC):
         """
         header = self._header_at(self.path_of(number))
         if header is None:
-            return self._look(number) is None
+            return self._own_header(number) is None
         return header.log_id == self._log_id and not header.sequence
 
     def _check_free(self, number: int) -> None:
@@ -191,7 +191,7 @@ class Extents(ABC):
         finally:
             file.close()
 
-    def _told(self, file: File, number: int) -> tuple[int, int]:
+    def _part_by_records(self, file: File, number: int) -> tuple[int, int]:
         """(sequence, epoch) that an extent file has by its records; (0, 0) where they do not belong there."""
         told = latest_part(file, self._extent_bytes, crc32(self._log_id))
         return told if self._fits(number, told[0]) else (0, 0)
@@ -302,7 +302,7 @@ class Extents(ABC):
     def retire(self, floor: int) -> None:  # noqa: B027
         """Called when a restart needs nothing before the sequence `floor` any more."""
 
-    def reach(self, floor: int) -> None:  # noqa: B027
+    def reactivate(self, floor: int) -> None:  # noqa: B027
         """Called when a restart has begun to read at the sequence `floor`, which may be before the head."""
 
     @abstractmethod

@@ -127,18 +127,18 @@ class History:
         )
         self.damaged = []
         self._unread = {}
-        gone = self._look(found, lambda number: not is_before(number, since), all_or_nothing)
+        gone = self._scan(found, lambda number: not is_before(number, since), all_or_nothing)
         for _ in range(LOOKS):
             if not gone:
                 break
-            gone = self._look(found, gone.__contains__, all_or_nothing)
+            gone = self._scan(found, gone.__contains__, all_or_nothing)
         self.damaged = list(dict.fromkeys(self.damaged))
         return {
             sequence: [place for _, place in sorted(found[sequence], key=lambda one: one[0])]
             for sequence in sorted(found)
         }
 
-    def _look(
+    def _scan(
         self, found: dict[int, list[tuple[bool, Place]]], wanted: Callable[[int], bool], all_or_nothing: bool
     ) -> set[int]:
         """Take in the files of the wanted numbers; those of which some were listed, and none was there to be opened."""
@@ -292,7 +292,7 @@ class History:
         path = f"{directory}/{name}"
         try:
             header, size, on_disk = read_header(self._disk, path)
-            header = header or self.told_by_frame(path)
+            header = header or self.header_from_first_frame(path)
         except LogDamaged:
             header = None  # its sequence is missing
         if header is None:
@@ -316,7 +316,7 @@ class History:
             form = Form.COMPRESSED
         return Place(sequence=header.sequence, path=path, form=form, size=on_disk, taken=header.time)
 
-    def told_by_frame(self, path: str) -> ExtentHeader | None:
+    def header_from_first_frame(self, path: str) -> ExtentHeader | None:
         """What an extent whose header is damaged must be, by the frame that it begins with. Raises OSError."""
         file = open_plain(self._disk, path)
         try:
@@ -341,7 +341,7 @@ class History:
         except FileNotFoundError:
             return None
         try:
-            header = decode_header(file.read(0, extent.HEADER.size)) or self.told_by_frame(place.path)
+            header = decode_header(file.read(0, extent.HEADER.size)) or self.header_from_first_frame(place.path)
         except BaseException:
             file.close()
             raise

@@ -63,7 +63,7 @@ class Line(Extents):
         for number in self._numbers_on_disk():
             ahead = (number - linear_number(last + 1)) % NUMBERS
             if ahead < NUMBERS // 2:
-                header = self._look(number)
+                header = self._own_header(number)
                 if header is not None and header.sequence > last:
                     found[header.sequence] = header
         return found
@@ -81,7 +81,7 @@ class Line(Extents):
             )
         super().add(extent)
 
-    def reach(self, floor: int) -> None:
+    def reactivate(self, floor: int) -> None:
         """A restart began to read at this sequence. Extents from there on had become inactive: take them back."""
         first = min(self._by_sequence, default=floor)
         for sequence in range(floor, first):
@@ -150,7 +150,7 @@ class Line(Extents):
         """Does a file of this number hold an earlier part of the log? Numbers begin again after the last one."""
         if not self._disk.exists(self.path_of(number)):
             return False
-        header = self._look(number)
+        header = self._own_header(number)
         return header is not None and 0 < header.sequence <= self._last
 
     def take(self, sequence: int, floor: int, epoch: int, time: int) -> Extent:
@@ -186,7 +186,7 @@ class Line(Extents):
         number = linear_number(sequence)
         if not self._disk.exists(self.path_of(number)):
             return None
-        header = self._look(number)
+        header = self._own_header(number)
         return self._disk.open_read(self.path_of(number)) if header and header.sequence == sequence else None
 
     def name(self, sequence: int) -> str:

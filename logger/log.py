@@ -197,7 +197,7 @@ class Log(Writer):
             )
         floor = self.floor_of(min(self._state.head, head))
         self._extents.retire(floor // config.extent_bytes)
-        self._extents.reach(floor // config.extent_bytes)
+        self._extents.reactivate(floor // config.extent_bytes)
         self._extents.sweep()
         if self._control.one_copy:  # both again, before what is torn next is a header
             self._write_control(self._state)

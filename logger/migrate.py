@@ -268,10 +268,10 @@ def _refuse_another_log(disk: Disk, directory: str, state: ControlState) -> None
 
 def moved_from(disk: Disk, directory: str) -> str | None:
     """Where the log in `directory` was before, if what it left there may still have to be deleted."""
-    return _told(disk, directory)[0] if disk.exists(f"{directory}/{MOVED_FROM}") else None
+    return _read_note(disk, directory)[0] if disk.exists(f"{directory}/{MOVED_FROM}") else None
 
 
-def _told(disk: Disk, directory: str) -> tuple[str, int]:
+def _read_note(disk: Disk, directory: str) -> tuple[str, int]:
     """What the note in the new place says: the old place, and the epoch that the log had; 0: a note without one.
 
     Raises LogDamaged.
@@ -294,7 +294,7 @@ def drop_old(disk: Disk, old: str, new: str) -> None:
     Nor the log itself where it is there again, and was started since: `new` is a backup then, of the time of the move.
     """
     _, state = control.read(disk, control_path(new))
-    _, epoch = _told(disk, new)
+    _, epoch = _read_note(disk, new)
     left = control.read(disk, control_path(old))[1] if disk.exists(control_path(old)) else None
     if left is not None and left.log_id == state.log_id and left.epoch == (epoch or state.epoch):
         for part in _own_parts(disk, old):
