@@ -32,11 +32,11 @@ assert HEADER.size == 128
 MAGIC = b"QMGRLOG1"
 SPARES = 2
 DATA = (1 + SPARES) * PAGE  # where records begin
-FILLED = HUGE_PAGE  # bytes of zeros in one write: a virtual disk that is first written in small pieces (64 KiB) takes
-# a fifth longer for each large write that comes later
-FILLED_BESIDE_FORCES = 256 << 10  # the same where others write too: a force waits for the disk as long as it lasts
+# A virtual disk that is first written in small pieces (64 KiB) takes a fifth longer for each large write that comes
+# later. Where others write too, a force waits for the disk as long as one of these lasts.
+ZERO_WRITE_BYTES, ZERO_WRITE_BYTES_SHARED = HUGE_PAGE, 256 << 10
 NAME = re.compile(r"S(\d{7})\.LOG")
-NUMBERS = 10_000_000  # of files, from 0 on
+FILE_NUMBERS = 10_000_000  # from 0 on
 
 
 def file_name(number: int) -> str:
@@ -51,7 +51,7 @@ def number_of(name: str) -> int | None:
 
 def linear_number(sequence: int) -> int:
     """The number of the file that holds this sequence in a linear log."""
-    return (sequence - 1) % NUMBERS
+    return (sequence - 1) % FILE_NUMBERS
 
 
 @attrs.frozen(kw_only=True)
@@ -122,7 +122,7 @@ def is_blank(file: File, start: int = 0) -> bool:
 
     An extent has a header from its making on, so one that is all zeros is lost. Behind its header a new one is.
     """
-    return not any(any(file.read(at, FILLED)) for at in range(start, file.size(), FILLED))
+    return not any(any(file.read(at, ZERO_WRITE_BYTES)) for at in range(start, file.size(), ZERO_WRITE_BYTES))
 
 
 def create(
@@ -139,7 +139,7 @@ def create(
     file = disk.open(path, create=True, direct=direct)
     try:
         size = DATA + header.extent_bytes
-        zeros = disk.buffer(HUGE_PAGE)[: min(FILLED if pause is no_pause else FILLED_BESIDE_FORCES, size)]
+        zeros = disk.buffer(HUGE_PAGE)[: min(ZERO_WRITE_BYTES if pause is no_pause else ZERO_WRITE_BYTES_SHARED, size)]
         zeros[:] = bytes(len(zeros))  # else it is one small page of the system's, read again and again
         for at in range(0, size, len(zeros)):
             file.write(at, zeros[: min(len(zeros), size - at)])

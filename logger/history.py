@@ -19,7 +19,7 @@ from logger.control import ControlState
 from logger.crc import crc32
 from logger.disk import NO_DESCRIPTORS, Disk, File
 from logger.errors import ExtentGone, LogDamaged
-from logger.extent import DATA, NUMBERS, ExtentHeader, decode_header, file_name, linear_number, number_of
+from logger.extent import DATA, FILE_NUMBERS, ExtentHeader, decode_header, file_name, linear_number, number_of
 from logger.reader import Guard, LogReader, first_frame, unguarded
 
 SUFFIXES = ("", *(kind.suffix for kind in Compression))
@@ -364,7 +364,7 @@ class History:
 
 def is_before(number: int, sequence: int) -> bool:
     """Is the file of this number one of the past, seen from this sequence? Numbers begin again some day."""
-    return sequence > 0 and (number - linear_number(sequence)) % NUMBERS >= NUMBERS // 2
+    return sequence > 0 and (number - linear_number(sequence)) % FILE_NUMBERS >= FILE_NUMBERS // 2
 
 
 class _Held:

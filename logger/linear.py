@@ -12,7 +12,7 @@ from typing import Any
 from logger import control, extent
 from logger.disk import File
 from logger.errors import LogDamaged
-from logger.extent import NUMBERS, Extent, ExtentHeader, file_name, linear_number
+from logger.extent import FILE_NUMBERS, Extent, ExtentHeader, file_name, linear_number
 from logger.extents import Extents, Table
 from logger.history import SUFFIXES, extent_of, index_name
 from logger.progress import GiveWay, no_pause
@@ -61,8 +61,8 @@ class Line(Extents):
         """The headers of extents in the directory that hold later parts of the stream, by sequence."""
         found = {}
         for number in self._numbers_on_disk():
-            ahead = (number - linear_number(last + 1)) % NUMBERS
-            if ahead < NUMBERS // 2:
+            ahead = (number - linear_number(last + 1)) % FILE_NUMBERS
+            if ahead < FILE_NUMBERS // 2:
                 header = self._own_header(number)
                 if header is not None and header.sequence > last:
                     found[header.sequence] = header
@@ -97,7 +97,7 @@ class Line(Extents):
         number = linear_number(sequence + 1)
         while number in self._extents:
             kept[number] = self._extents[number]
-            number = (number + 1) % NUMBERS
+            number = (number + 1) % FILE_NUMBERS
         for held in self._extents.values():
             if held.number not in kept:  # the next one can't be this one
                 held.file.close()
@@ -105,18 +105,18 @@ class Line(Extents):
 
     def _ahead(self, number: int) -> int:
         """How many sequences after the next one the file of this number belongs to; 0: it is for the next one."""
-        return (number - linear_number(self._last + 1)) % NUMBERS
+        return (number - linear_number(self._last + 1)) % FILE_NUMBERS
 
     def make(self, pause: GiveWay = no_pause) -> Extent:
         """Make the next extent ahead of need, of one that is kept for reuse if there is one."""
         number = linear_number(self._last + 1)
         while number in self._extents:
-            number = (number + 1) % NUMBERS
+            number = (number + 1) % FILE_NUMBERS
         header = self._header(number, 0, 0)
         if self._is_in_the_way(number):
             raise LogDamaged(
                 f"log extent {self.path_of(number)} is in the way of the next one: log extents are numbered from 0 to "
-                f"{NUMBERS - 1} and then from 0 again; archive or remove the old ones",
+                f"{FILE_NUMBERS - 1} and then from 0 again; archive or remove the old ones",
                 path=self.path_of(number),
             )
         self._check_free(number)
@@ -201,9 +201,9 @@ class Line(Extents):
     def inactive(self) -> list[int]:
         """The sequences of the extents in the directory that a restart needs no more, oldest first; compressed too."""
         numbers = {number for name in self._disk.list(self.directory) if (number := extent_of(name)) is not None}
-        behind = ((linear_number(self._last) - number) % NUMBERS for number in numbers)
+        behind = ((linear_number(self._last) - number) % FILE_NUMBERS for number in numbers)
         first = min(self._by_sequence, default=self._last + 1)
-        return sorted(self._last - back for back in behind if back < NUMBERS // 2 and self._last - back < first)
+        return sorted(self._last - back for back in behind if back < FILE_NUMBERS // 2 and self._last - back < first)
 
     def recycle(self, sequence: int, keep: int) -> None:
         """Keep the file of an extent that nothing needs any more, to be used again, if there are less than `keep`.
@@ -246,4 +246,4 @@ class Line(Extents):
 
     def _left_over(self, number: int) -> bool:
         """Only of the numbers to come: any other may still be wanted."""
-        return self._ahead(number) < NUMBERS // 2 and super()._left_over(number)
+        return self._ahead(number) < FILE_NUMBERS // 2 and super()._left_over(number)

@@ -19,7 +19,7 @@ from logger.config import LogType
 from logger.control import ControlFile, ControlState
 from logger.disk import Disk, drop_dir, make_and_keep_dirs, make_dirs, read_whole, size_of, write_whole
 from logger.errors import LogClosed, LogDamaged
-from logger.extent import NUMBERS, ExtentHeader, decode_header, file_name, linear_number
+from logger.extent import FILE_NUMBERS, ExtentHeader, decode_header, file_name, linear_number
 from logger.history import belongs, extent_of, read_header
 from logger.linear import REUSABLE
 
@@ -91,7 +91,7 @@ def _renumber(disk: Disk, directory: str, file: ControlFile) -> None:
         sequence = next((s for s in astray if linear_number(s) not in taken), None)
         if sequence is None:  # they stand in each other's way: one steps aside
             sequence = astray[0]
-            number = next(n for n in range(NUMBERS - 1, -1, -1) if n not in taken)
+            number = next(n for n in range(FILE_NUMBERS - 1, -1, -1) if n not in taken)
         else:
             number = linear_number(sequence)
         old = table[sequence]

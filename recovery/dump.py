@@ -16,7 +16,7 @@ from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk
 from logger.errors import ExtentGone, LogDamaged, NotInLog
-from logger.extent import NUMBERS, file_name, linear_number
+from logger.extent import FILE_NUMBERS, file_name, linear_number
 from logger.reader import LogReader
 from logger.reader import Record as RawRecord
 from logger.space import Space
@@ -401,7 +401,7 @@ def sequence_of(state: ControlState, number: int) -> int:
     if not last:
         text = "nothing was written to it, because its queue manager was never started"
         raise NotInLog(f"the log has no extent {file_name(number)} yet: {text}")
-    sequence = last - (linear_number(last) - number) % NUMBERS
+    sequence = last - (linear_number(last) - number) % FILE_NUMBERS
     if sequence < 1:
         raise NotInLog(f"the log has no extent {file_name(number)} yet: it goes to {file_name(linear_number(last))}")
     return sequence

@@ -10,7 +10,7 @@ import pytest
 import qmgr
 from logger import control, extent
 from logger.disk import PAGE
-from logger.extent import NUMBERS, ExtentHeader, decode_header, file_name, linear_number, number_of
+from logger.extent import FILE_NUMBERS, ExtentHeader, decode_header, file_name, linear_number, number_of
 from qmgr.errors import Damaged
 from recovery.checkpoint import decode_file, encode_file
 from tests.conftest import SOAK
@@ -127,7 +127,7 @@ def near_the_end_of_the_numbers(setup: Setup, sequence: int) -> Life:
 @BOTH
 def test_row_70_the_numbers_begin_again_at_zero(setup: Setup) -> None:
     """Faults 70: crashes, images and media recovery over the border, at any moment of it."""
-    life = near_the_end_of_the_numbers(attrs.evolve(setup, secondary_files=2), NUMBERS - 2)
+    life = near_the_end_of_the_numbers(attrs.evolve(setup, secondary_files=2), FILE_NUMBERS - 2)
     life.define("A")
     life.define("B")
     for n in range(4):
@@ -140,8 +140,8 @@ def test_row_70_the_numbers_begin_again_at_zero(setup: Setup) -> None:
             life.checkpoint()
             check_extents(life)
     there = sequences(life.disk)
-    assert there[0] == NUMBERS + 1
-    assert there[1] == NUMBERS + 2
+    assert there[0] == FILE_NUMBERS + 1
+    assert there[1] == FILE_NUMBERS + 2
     from_the_log_alone(life)
     life.recreate("A")
     life.end()
@@ -152,14 +152,14 @@ def test_row_70_the_numbers_begin_again_at_zero(setup: Setup) -> None:
 
 def test_row_70_a_random_life_over_the_border() -> None:
     for seed in range(40 if SOAK else 4):
-        life = near_the_end_of_the_numbers(AUTOMATIC, NUMBERS - 1)
+        life = near_the_end_of_the_numbers(AUTOMATIC, FILE_NUMBERS - 1)
         random_life(life, random.Random(f"border {seed}"), 250)
-        assert state_of(life).head // SIZE >= NUMBERS - 1
+        assert state_of(life).head // SIZE >= FILE_NUMBERS - 1
 
 
 def test_row_70_an_old_extent_in_the_way_is_not_overwritten() -> None:
     """Faults 70: it holds a part of the log; work stops with its name, nothing is lost, and goes on without it."""
-    life = near_the_end_of_the_numbers(LINEAR, NUMBERS - 2)
+    life = near_the_end_of_the_numbers(LINEAR, FILE_NUMBERS - 2)
     life.define("A")
     life.put("A", number=3)
     state = state_of(life)
