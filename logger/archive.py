@@ -37,7 +37,16 @@ from logger.compressed import CHUNK, NEW, Compression, compress, compression_of,
 from logger.disk import Disk, File, advice, make_and_keep_dirs, read_whole, replace_file
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import linear_number
-from logger.history import INDEX, History, Place, belongs, extent_of, index_name, is_before, read_header
+from logger.history import (
+    INDEX_NAME,
+    History,
+    Place,
+    extent_number,
+    index_name,
+    is_before,
+    is_extent_or_index,
+    read_header,
+)
 from logger.progress import GiveWay, Progress, no_pause, no_progress
 
 NeededFrom = Callable[[], Mapping[str, int]]
@@ -67,11 +76,11 @@ def undone_in(disk: Disk, history: History, *, since: int, current: int, unused:
     """
     active = history.directories[0]
     for name in disk.list(active):
-        index = INDEX.fullmatch(name)
+        index = INDEX_NAME.fullmatch(name)
         if index is not None and not is_before(int(index[1]), since):
             with contextlib.suppress(FileNotFoundError):
                 disk.unlink(f"{active}/{name}")
-    every = History(disk, history.directories, history.log_id, history.extent_bytes, heeds_undone=False)
+    every = History(disk, history.directories, history.log_id, history.extent_bytes, skip_undone=False)
     found = set()
     for sequence, places in every.copies(since=0 if unused else since).items():
         mine = next((place for place in places if directory_of(place.path) == active), None)
@@ -119,7 +128,7 @@ class Archive:
         damaged = tuple(  # of those behind some may be being made
             path
             for path in self._history.damaged
-            if (number := extent_of(name_in(path))) is not None
+            if (number := extent_number(name_in(path))) is not None
             and number not in whole
             and is_before(number, active_from)
         )
@@ -238,7 +247,7 @@ class Archive:
 
         Raises LogDamaged, OSError.
         """
-        hidden = {extent_of(name): name for name in self._history.hidden()}
+        hidden = {extent_number(name): name for name in self._history.hidden()}
         for place in places if hidden else ():
             name = hidden.get(linear_number(place.sequence), "")
             copy = f"{self.directory}/{name}"
@@ -255,10 +264,10 @@ class Archive:
             if directory == self.directory and claims.owners(self._disk, directory) != mine:
                 continue
             names = self._disk.list(directory)
-            there = {extent_of(name) for name in names}
+            there = {extent_number(name) for name in names}
             for name in names:
-                index = INDEX.fullmatch(name)
-                half_made = name.endswith(NEW) and belongs(name)
+                index = INDEX_NAME.fullmatch(name)
+                half_made = name.endswith(NEW) and is_extent_or_index(name)
                 if half_made or (index is not None and int(index[1]) not in there):
                     with contextlib.suppress(FileNotFoundError):
                         self._disk.unlink(f"{directory}/{name}")
@@ -384,14 +393,14 @@ class _Work:
 
     def _drop_index_of_another_past(self, source: str, directory: str) -> None:
         """What lies beside the new file must not be of the one that was there."""
-        number = extent_of(name_in(source))
+        number = extent_number(name_in(source))
         assert number is not None
         index = f"{directory}/{index_name(number)}"
         if directory_of(source) != directory and self._disk.exists(index):
             self._disk.unlink(index)
 
     def _take_index_along(self, source: str, directory: str) -> None:
-        number = extent_of(name_in(source))
+        number = extent_number(name_in(source))
         assert number is not None
         index = f"{directory_of(source)}/{index_name(number)}"
         if directory_of(source) != directory and self._disk.exists(index):

@@ -11,7 +11,7 @@ from logger.disk import PAGE, Disk, File, drop_dir, make_dirs
 from logger.errors import LogDamaged
 from logger.extent import ExtentHeader
 from logger.extents import Extents
-from logger.history import History, belongs
+from logger.history import History, is_extent_or_index
 from logger.linear import REUSABLE, Line
 from logger.reader import Guard, LogReader, unguarded
 
@@ -103,7 +103,7 @@ def delete(disk: Disk, directory: str) -> None:
         if is_of_another(disk, directory, held):
             continue
         for name in disk.list(held):
-            if belongs(name) or REUSABLE.fullmatch(name) or claims.MARK.fullmatch(name):
+            if is_extent_or_index(name) or REUSABLE.fullmatch(name) or claims.MARK.fullmatch(name):
                 disk.unlink(f"{held}/{name}")
         if disk.exists(held):
             drop_dir(disk, held)

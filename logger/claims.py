@@ -10,7 +10,7 @@ import re
 
 from logger.disk import Disk, read_whole, replace_file, write_whole
 from logger.errors import ArchiveFailed, LogDamaged
-from logger.history import extent_of, read_header
+from logger.history import extent_number, read_header
 
 MARK = re.compile(r"([0-9a-f]{32})\.log-id")
 USED = "amqharch.dir"  # beside the control file: the archives that a log has used, one path a line
@@ -73,7 +73,7 @@ def mark_name(log_id: bytes) -> str:
 def _refuse_foreign(disk: Disk, directory: str, log_id: bytes) -> None:
     """Raise ArchiveFailed when an extent of another log lies there."""
     for name in disk.list(directory):
-        if extent_of(name) is None:
+        if extent_number(name) is None:
             continue
         header = None
         with contextlib.suppress(LogDamaged, FileNotFoundError):  # of no use to anybody, or gone meanwhile

@@ -23,9 +23,9 @@ from logger.extent import DATA, FILE_NUMBERS, ExtentHeader, decode_header, file_
 from logger.reader import Guard, LogReader, first_frame, unguarded
 
 SUFFIXES = ("", *(kind.suffix for kind in Compression))
-INDEX = re.compile(r"S(\d{7})\.IDX")
-LOOKS = 3  # at the directories, before a file that others may be moving counts as missing
-OPEN = 4  # files that a reader holds open
+INDEX_NAME = re.compile(r"S(\d{7})\.IDX")
+MAX_RESCANS = 3  # before a file that others may be moving counts as missing
+MAX_OPEN_FILES = 4  # of a reader
 
 
 class Form(enum.Enum):
@@ -52,7 +52,7 @@ def index_name(number: int) -> str:
     return f"S{number:07d}.IDX"
 
 
-def extent_of(name: str) -> int | None:
+def extent_number(name: str) -> int | None:
     """The number in the name of an extent's file, compressed or not; None when it is not one."""
     for suffix in SUFFIXES:
         if name.endswith(suffix):
@@ -62,10 +62,10 @@ def extent_of(name: str) -> int | None:
     return None
 
 
-def belongs(name: str) -> bool:
+def is_extent_or_index(name: str) -> bool:
     """Is that a file of the past of a log: an extent in any form, an index, or one of them half made?"""
     whole = name.removesuffix(NEW)
-    return extent_of(whole) is not None or INDEX.fullmatch(whole) is not None
+    return extent_number(whole) is not None or INDEX_NAME.fullmatch(whole) is not None
 
 
 def read_header(disk: Disk, path: str) -> tuple[ExtentHeader | None, int, int]:
@@ -91,9 +91,9 @@ class History:
         log_id: bytes,
         extent_bytes: int,
         newest: Callable[[], int] | None = None,
-        heeds_undone: bool = True,
+        skip_undone: bool = True,
     ) -> None:
-        """`directories`: the active one first. `newest`: the sequence that is being written by now. `heeds_undone`:
+        """`directories`: the active one first. `newest`: the sequence that is being written by now. `skip_undone`:
         what the log knows to be of another past is left out.
 
         What is archived and said to be of a later one is of another past: the log was put back from an older copy.
@@ -105,9 +105,9 @@ class History:
         self._newest = newest
         self._known: dict[int, Place] = {}
         self._log_directory = self.directories[0].rpartition("/")[0]
-        self._heeds_undone = heeds_undone
+        self._skip_undone = skip_undone
         self._hidden = undone.NOTHING
-        self.showing = threading.Lock()  # whoever archives, and whoever reports that he has
+        self.hidden_lock = threading.Lock()  # whoever archives, and whoever reports that he has
         self.damaged: list[str] = []  # files of extents that were cut or damaged, as of the last look
         self._unread: dict[int, OSError] = {}  # by the number in the name: what the disk could not read then
 
@@ -123,12 +123,12 @@ class History:
         """
         found: dict[int, list[tuple[bool, Place]]] = {}
         self._hidden = (
-            undone.read(self._disk, self._log_directory, self.log_id) if self._heeds_undone else undone.NOTHING
+            undone.read(self._disk, self._log_directory, self.log_id) if self._skip_undone else undone.NOTHING
         )
         self.damaged = []
         self._unread = {}
         gone = self._scan(found, lambda number: not is_before(number, since), all_or_nothing)
-        for _ in range(LOOKS):
+        for _ in range(MAX_RESCANS):
             if not gone:
                 break
             gone = self._scan(found, gone.__contains__, all_or_nothing)
@@ -146,7 +146,7 @@ class History:
         there: set[int] = set()
         for directory in self.directories:
             for name in self._disk.list(directory):
-                number = extent_of(name)
+                number = extent_number(name)
                 if number is None or not wanted(number):
                     continue
                 place = None
@@ -172,13 +172,13 @@ class History:
 
     def hides(self, directory: str, name: str, sequence: int) -> bool:
         """Is the file of this name there of another past, as the log knows by now? Raises OSError, LogDamaged."""
-        if directory == self.directories[0] or not self._heeds_undone:
+        if directory == self.directories[0] or not self._skip_undone:
             return False
         return undone.read(self._disk, self._log_directory, self.log_id).hides(name, sequence)
 
     def show(self, name: str) -> None:
         """The file of this name in the archive is of this past from now on. Raises OSError, LogDamaged."""
-        with self.showing:
+        with self.hidden_lock:
             known = undone.read(self._disk, self._log_directory, self.log_id)
             if name in known.names:
                 known = attrs.evolve(known, names=known.names - {name})
@@ -189,14 +189,14 @@ class History:
         self._known = {sequence: places[0] for sequence, places in self.copies(all_or_nothing=False).items()}
         return dict(self._known)
 
-    def take_in(self, sequence: int) -> None:
-        """Look at this sequence and those behind it alone; what was known of those before it is kept."""
+    def refresh_from(self, sequence: int) -> None:
+        """Look for this sequence and those behind it again; what was known of those before it is kept."""
         kept = {one: place for one, place in self._known.items() if one < sequence}
         self._known = kept | self.places_from(sequence)
 
     @property
     def known(self) -> Mapping[int, Place]:
-        """What the last looks at the directories have found: `places`, `take_in`."""
+        """What the last looks at the directories have found: `places`, `refresh_from`."""
         return self._known
 
     def places_from(self, sequence: int) -> dict[int, Place]:
@@ -206,7 +206,7 @@ class History:
 
     def open(self, sequence: int) -> File | None:
         """The extent, plain or decompressed as it is read; None when it is not there. Raises LogDamaged, OSError."""
-        for look in range(LOOKS + 1):
+        for look in range(MAX_RESCANS + 1):
             if look:
                 self.places()
             place = self._known.get(sequence)
@@ -224,7 +224,7 @@ class History:
 
         `guard` as in `LogReader`.
         """
-        held = _Held(self)
+        held = _OpenFiles(self)
         return LogReader(
             held.extent,
             extent_bytes=state.extent_bytes,
@@ -271,7 +271,7 @@ class History:
         """Raise LogDamaged or OSError when a file of this sequence is there that was cut or can't be read."""
         self._refuse_unread(sequence)
         for path in self.damaged:
-            if extent_of(path.rpartition("/")[2]) == linear_number(sequence):
+            if extent_number(path.rpartition("/")[2]) == linear_number(sequence):
                 begins = sequence * self.extent_bytes
                 way = "" if any(one < sequence for one in self._known) else ", or move it away to do without it"
                 way += "" if compression_of(path) is None else "; or decompress it, if qm has not compressed it"
@@ -300,7 +300,7 @@ class History:
             return None
         if header.log_id != self.log_id or header.extent_bytes != self.extent_bytes:
             return None
-        fits = header.number == extent_of(name) == linear_number(header.sequence)
+        fits = header.number == extent_number(name) == linear_number(header.sequence)
         if not fits or header.sequence < 1:
             return None
         if directory != self.directories[0]:
@@ -367,7 +367,7 @@ def is_before(number: int, sequence: int) -> bool:
     return sequence > 0 and (number - linear_number(sequence)) % FILE_NUMBERS >= FILE_NUMBERS // 2
 
 
-class _Held:
+class _OpenFiles:
     """The files that a reader holds open: opened when they are read, a few at a time."""
 
     def __init__(self, history: History) -> None:
@@ -386,7 +386,7 @@ class _Held:
                 self._history.refuse_gap(sequence)
                 return None
         self._files[sequence] = file
-        if len(self._files) > OPEN:
+        if len(self._files) > MAX_OPEN_FILES:
             self._files.pop(next(iter(self._files))).close()
         return file
 
@@ -399,7 +399,7 @@ class _Held:
 class _Reopened(ReadOnly):
     """An extent whose file is opened again when it had to make room for others."""
 
-    def __init__(self, held: _Held, sequence: int) -> None:
+    def __init__(self, held: _OpenFiles, sequence: int) -> None:
         self._held = held
         self._sequence = sequence
 

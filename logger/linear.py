@@ -14,7 +14,7 @@ from logger.disk import File
 from logger.errors import LogDamaged
 from logger.extent import FILE_NUMBERS, Extent, ExtentHeader, file_name, linear_number
 from logger.extents import Extents, Table
-from logger.history import SUFFIXES, extent_of, index_name
+from logger.history import SUFFIXES, extent_number, index_name
 from logger.progress import GiveWay, no_pause
 
 REUSABLE = re.compile(r"R(\d{7})\.LOG")
@@ -200,7 +200,7 @@ class Line(Extents):
 
     def inactive(self) -> list[int]:
         """The sequences of the extents in the directory that a restart needs no more, oldest first; compressed too."""
-        numbers = {number for name in self._disk.list(self.directory) if (number := extent_of(name)) is not None}
+        numbers = {number for name in self._disk.list(self.directory) if (number := extent_number(name)) is not None}
         behind = ((linear_number(self._last) - number) % FILE_NUMBERS for number in numbers)
         first = min(self._by_sequence, default=self._last + 1)
         return sorted(self._last - back for back in behind if back < FILE_NUMBERS // 2 and self._last - back < first)

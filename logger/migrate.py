@@ -20,7 +20,7 @@ from logger.control import ControlFile, ControlState
 from logger.disk import Disk, drop_dir, make_and_keep_dirs, make_dirs, read_whole, size_of, write_whole
 from logger.errors import LogClosed, LogDamaged
 from logger.extent import FILE_NUMBERS, ExtentHeader, decode_header, file_name, linear_number
-from logger.history import belongs, extent_of, read_header
+from logger.history import extent_number, is_extent_or_index, read_header
 from logger.linear import REUSABLE
 
 CHUNK = 1 << 20
@@ -185,7 +185,7 @@ def past(disk: Disk, directory: str) -> tuple[int, int]:
     active = active_path(directory)
     needed = {file_name(number) for number in active_extents(state).values()}
     ready = {file_name(number) for number, sequence in state.extents if not sequence}
-    found = [name for name in disk.list(active) if extent_of(name) is not None and name not in needed | ready]
+    found = [name for name in disk.list(active) if extent_number(name) is not None and name not in needed | ready]
     return len(found), sum(size_of(disk, f"{active}/{name}") for name in found)
 
 
@@ -195,11 +195,11 @@ def forget_past(disk: Disk, directory: str) -> None:
     assert state.log_type is LogType.CIRCULAR
     named = {file_name(number) for number, _ in state.extents}
     active = active_path(directory)
-    remove(disk, active, [name for name in disk.list(active) if _is_of_a_log(name) and name not in named])
+    remove(disk, active, [name for name in disk.list(active) if _is_log_file(name) and name not in named])
 
 
-def _is_of_a_log(name: str) -> bool:
-    return belongs(name) or REUSABLE.fullmatch(name) is not None
+def _is_log_file(name: str) -> bool:
+    return is_extent_or_index(name) or REUSABLE.fullmatch(name) is not None
 
 
 # To another directory
@@ -219,14 +219,14 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
         remove(disk, new, [control.NAME])
     for part in _own_parts(disk, old):
         there = disk.list(f"{old}/{part}")
-        names, marked = [name for name in there if belongs(name)], mark_name(state.log_id) in there
+        names, marked = [name for name in there if is_extent_or_index(name)], mark_name(state.log_id) in there
         if not names and not marked and part != "active":
             continue
         make_dirs(disk, f"{new}/{part}")
         if marked:
             claim(disk, f"{new}/{part}", state.log_id, f"the log of {active_path(new)}")
         if part == "active":  # an archive may have more than we bring: it stays
-            left = [name for name in disk.list(f"{new}/{part}") if _is_of_a_log(name) and name not in names]
+            left = [name for name in disk.list(f"{new}/{part}") if _is_log_file(name) and name not in names]
             remove(disk, f"{new}/{part}", left)
         for name in names:
             copy(disk, f"{old}/{part}/{name}", f"{new}/{part}/{name}")
@@ -252,7 +252,7 @@ def _refuse_another_log(disk: Disk, directory: str, state: ControlState) -> None
         seen.append(control.read(disk, control_path(directory))[1])
     for part in DIRECTORIES:
         for name in disk.list(f"{directory}/{part}"):
-            if extent_of(name) is not None:
+            if extent_number(name) is not None:
                 with contextlib.suppress(LogDamaged):  # half a compressed one
                     header, _, _ = read_header(disk, f"{directory}/{part}/{name}")
                     seen += [header] if header is not None else []
@@ -299,7 +299,7 @@ def drop_old(disk: Disk, old: str, new: str) -> None:
     if left is not None and left.log_id == state.log_id and left.epoch == (epoch or state.epoch):
         for part in _own_parts(disk, old):
             path, mark = f"{old}/{part}", mark_name(state.log_id)
-            remove(disk, path, [name for name in disk.list(path) if _is_of_a_log(name)])
+            remove(disk, path, [name for name in disk.list(path) if _is_log_file(name)])
             if disk.exists(f"{path}/{mark}"):  # after all that it says whose it is; the new place has its own
                 remove(disk, path, [mark])
             if disk.exists(path):

@@ -10,7 +10,7 @@ from logger.claims import USED
 from logger.config import LogType
 from logger.disk import Disk, PosixDisk, absolute_path, read_whole
 from logger.errors import LogDamaged, LogError
-from logger.history import extent_of, read_header
+from logger.history import extent_number, read_header
 from pipeline.log_files import LogFiles
 from qmgr import ini, locations
 from recovery import checkpoint
@@ -76,7 +76,7 @@ def _of_folder(path: str, disk: Disk) -> LogFiles:
     named_so = []
     for directory in directories:
         for file in _listed(directory, disk):
-            if extent_of(file) is None:
+            if extent_number(file) is None:
                 continue
             named_so.append(f"{directory}/{file}")
             with contextlib.suppress(LogDamaged, FileNotFoundError, IsADirectoryError):  # others may be moving it

@@ -60,7 +60,7 @@ def _remembered(range_: Range) -> History:
         _histories.pop(next(iter(_histories)))
     newest = max(history.known, default=0)
     if range_.end // log.extent_bytes >= newest:
-        history.take_in(newest)
+        history.refresh_from(newest)
     return history
 
 

@@ -28,7 +28,7 @@ from logger.config import LogType
 from logger.disk import Disk, advice, make_dirs
 from logger.errors import ArchiveFailed, LogError
 from logger.extent import file_name, linear_number, number_of
-from logger.history import History, Place, extent_of
+from logger.history import History, Place, extent_number
 from logger.log import Log
 from logger.notices import ArchivedNotices
 from logger.progress import GiveWay, Progress
@@ -118,7 +118,7 @@ class Retention:
         try:
             current = self._log.buffer.tail // size
             unused = archive != known.compared and archive not in claims.used_archives(disk, config.path)
-            unused = unused and any(extent_of(name) is not None for name in disk.list(archive))
+            unused = unused and any(extent_number(name) is not None for name in disk.list(archive))
             names = undone_in(disk, self._history, since=since, current=current, unused=unused)
             found = attrs.evolve(known, names=known.names | names, since=0, unseen=False)
             if unused:
@@ -137,7 +137,7 @@ class Retention:
     def _look_again(self) -> None:
         """Nothing may be archived before it is known what the archive has. Raises ArchiveFailed, LogError, OSError."""
         if self._unseen:
-            with self._history.showing:  # it reads, compares, and writes what others may write meanwhile
+            with self._history.hidden_lock:  # it reads, compares, and writes what others may write meanwhile
                 self._remember_undone()
         if self._unseen:
             self._log.check_archive()  # where it is away, that says what to do

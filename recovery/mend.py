@@ -21,7 +21,7 @@ from logger.crc import crc32
 from logger.disk import PAGE, Disk, make_dirs, read_whole, replace_file, size_of
 from logger.errors import LogDamaged
 from logger.extent import SPARES
-from logger.history import extent_of, index_name
+from logger.history import extent_number, index_name
 from logger.migrate import copy
 from recovery.checkpoint import NAME, PREVIOUS
 from recovery.diagnosis import Change, Examination, Put, PutCopy, PutCut, PutMade, Remove
@@ -143,7 +143,7 @@ def _place(data_dir: str, log_dir: str, path: str) -> tuple[str, str]:
 def forget_index(disk: Disk, path: str) -> None:
     """Delete the index of an extent that is changed."""
     directory, _, name = path.rpartition("/")
-    number = extent_of(name)
+    number = extent_number(name)
     if number is not None and disk.exists(index := f"{directory}/{index_name(number)}"):
         disk.unlink(index)
 
@@ -245,7 +245,7 @@ def _extents(disk: Disk, directory: str) -> list[str]:
     names: list[str] = []
     with contextlib.suppress(OSError):
         names = disk.list(directory) if disk.exists(directory) else []
-    return [f"{directory}/{name}" for name in names if extent_of(name) is not None]
+    return [f"{directory}/{name}" for name in names if extent_number(name) is not None]
 
 
 def _crc(disk: Disk, path: str) -> int | None:

@@ -12,7 +12,7 @@ from logger.disk import PAGE, File
 from logger.errors import LogDamaged
 from logger.extent import decode_header, linear_number
 from logger.frame import FILL
-from logger.history import OPEN, Form, History, Place
+from logger.history import MAX_OPEN_FILES, Form, History, Place
 from logger.reader import LogReader
 from tests.logger.extents import (
     ACTIVE,
@@ -316,7 +316,7 @@ def test_a_reader_reads_over_all_forms_with_few_files_open() -> None:
     for record in reader.records(state.head, durable=state.clean_end):
         if record.kind != FILL:
             found.append(bytes(record.body))
-        assert disk.open_files - before <= OPEN + 1
+        assert disk.open_files - before <= MAX_OPEN_FILES + 1
     assert found == bodies
     assert reader.end == state.clean_end
     assert len(reader.page_up_to(reader.end)) == reader.end % PAGE
@@ -365,7 +365,7 @@ def test_where_the_last_extents_are_missing_what_is_known_to_be_durable_tells() 
 def test_an_extent_that_is_removed_while_it_is_read_is_named() -> None:
     disk, _, state = lived()
     reader = history(disk, EXTENT).reader(state)
-    opened = [reader._open(sequence) for sequence in range(1, OPEN + 3)]
+    opened = [reader._open(sequence) for sequence in range(1, MAX_OPEN_FILES + 3)]
     disk.remove(f"{ACTIVE}/{name(1)}")
     file = opened[0]
     assert file is not None
