@@ -65,7 +65,7 @@ def _no_gates() -> Mapping[str, int]:
     return {}
 
 
-NOBODY: AbstractContextManager[Any] = nullcontext()  # is kept out
+NO_LOCK: AbstractContextManager[Any] = nullcontext()
 
 
 def undone_in(disk: Disk, history: History, *, since: int, current: int, unused: bool = False) -> frozenset[str]:
@@ -147,7 +147,7 @@ class Archive:
         progress: Progress = no_progress,
         give_way: GiveWay = no_pause,
         needed_from: NeededFrom = _no_gates,
-        removing: AbstractContextManager[Any] = NOBODY,
+        removing: AbstractContextManager[Any] = NO_LOCK,
     ) -> Outcome:
         """Do what is planned. Raises ArchiveFailed, LogDamaged, LogError: what was done before is done.
 
@@ -156,7 +156,7 @@ class Archive:
         that no gate comes down between that and the removal.
         """
         try:
-            self._settle(plan)
+            self._sync_names(plan)
             self.sweep()
         except OSError as exc:
             where, why = " and ".join(self._history.directories), exc.strerror or exc
@@ -168,7 +168,7 @@ class Archive:
         for step in plan.steps:
             remove = step.action is Action.REMOVE
             try:
-                with removing if remove else NOBODY:
+                with removing if remove else NO_LOCK:
                     held = held_by(needed_from(), step.sequence, step.paths[0]) if remove else None
                     if held is not None:
                         return Outcome(done=tuple(done), held=held, damaged=plan.damaged)
@@ -180,7 +180,7 @@ class Archive:
             done.append(step)
         return Outcome(done=tuple(done), held=plan.held, damaged=plan.damaged)
 
-    def keep(
+    def apply_policy(
         self,
         policy: ArchivePolicy,
         *,
@@ -190,7 +190,7 @@ class Archive:
         still_needed_from: NeededFrom = _no_gates,
         progress: Progress = no_progress,
         give_way: GiveWay = no_pause,
-        removing: AbstractContextManager[Any] = NOBODY,
+        removing: AbstractContextManager[Any] = NO_LOCK,
     ) -> dict[Action, Outcome]:
         """Do what the policy asks for by now, what is removed first. Raises as `plan` and `run` do.
 
@@ -218,7 +218,7 @@ class Archive:
                 )
         return done
 
-    def _settle(self, plan: Plan) -> None:
+    def _sync_names(self, plan: Plan) -> None:
         """Make durable the names that the plan builds on: work that was killed may have left them in memory only.
 
         Without the archive's own name its copies are lost; with an older extent back that was removed there is a gap.
@@ -324,7 +324,7 @@ class _Work:
             try:
                 for at in range(0, original.size(), CHUNK):
                     copy.write(at, original.read(at, CHUNK))
-                    self._worked(at // 2)
+                    self._report(at // 2)
                 copy.sync()
             finally:
                 copy.close()
@@ -334,7 +334,7 @@ class _Work:
     def _compress(self, source: str, made: str) -> None:
         kind = compression_of(made)
         assert kind is not None
-        compress(self._disk, source, made, kind, each_chunk=lambda done: self._worked(done // 2))
+        compress(self._disk, source, made, kind, each_chunk=lambda done: self._report(done // 2))
 
     def _compare(self, step: Step, made: str) -> None:
         """Raise ArchiveFailed unless `made`, as it is read back, is the extent, byte by byte."""
@@ -347,7 +347,7 @@ class _Work:
                 same = copy.size() == size
                 for at in range(0, size, CHUNK):
                     same = same and original.read(at, CHUNK) == copy.read(at, CHUNK)
-                    self._worked((size + at) // 2)
+                    self._report((size + at) // 2)
             except LogDamaged:
                 same = False
             finally:
@@ -362,8 +362,8 @@ class _Work:
                 f"extent is still where it was: check the disk and the memory of this machine"
             )
 
-    def _worked(self, part: int) -> None:
-        """So many bytes of this step are done; let others go on."""
+    def _report(self, part: int) -> None:
+        """Tell that so many bytes of this step are done, and let others go on."""
         self._progress(self._done + part, self._total)
         self._give_way()
 

@@ -8,24 +8,25 @@ import attrs
 from logger.compressed import Compression
 from logger.history import Form, Place
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
-LONGEST_AGE = 999_999_999  # seconds
+UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+MAX_AGE_SECONDS = 999_999_999
 
 
 def parse_age(text: str) -> int:
     """The seconds in `90s`, `15m`, `36h`, `7d` or `4w`. Raises ValueError."""
     number, unit = text[:-1], text[-1:].lower()
-    if not (number.isascii() and number.isdigit()) or unit not in UNITS:
+    if not (number.isascii() and number.isdigit()) or unit not in UNIT_SECONDS:
         raise ValueError(f"{text[:40]!r} is not an age; write a whole number and s, m, h, d or w, such as 36h")
-    if len(number) > len(str(LONGEST_AGE)) or int(number) * UNITS[unit] > LONGEST_AGE:
-        raise ValueError(f"{text[:40]!r} is too long; an age is at most {LONGEST_AGE // UNITS['d']}d")
-    return int(number) * UNITS[unit]
+    if len(number) > len(str(MAX_AGE_SECONDS)) or int(number) * UNIT_SECONDS[unit] > MAX_AGE_SECONDS:
+        raise ValueError(f"{text[:40]!r} is too long; an age is at most {MAX_AGE_SECONDS // UNIT_SECONDS['d']}d")
+    return int(number) * UNIT_SECONDS[unit]
 
 
 def age_text(seconds: int) -> str:
     """The shortest text that `parse_age` reads as so many seconds."""
-    unit = max((u for u, size in UNITS.items() if seconds % size == 0), key=UNITS.__getitem__) if seconds else "s"
-    return f"{seconds // UNITS[unit]}{unit}"
+    exact = [unit for unit, size in UNIT_SECONDS.items() if seconds % size == 0]
+    unit = max(exact, key=UNIT_SECONDS.__getitem__) if seconds else "s"
+    return f"{seconds // UNIT_SECONDS[unit]}{unit}"
 
 
 @attrs.frozen(kw_only=True)

@@ -335,7 +335,7 @@ class Retention:
         try:
             with self._working:
                 self._look_again()
-                kept = self._archive.keep(
+                kept = self._archive.apply_policy(
                     policy,
                     now_us=self._clock.wall_us(),
                     active_from=self.needed_from()["restart"],

@@ -153,7 +153,7 @@ def test_a_policy_is_kept_in_one_go_and_again_as_time_goes_by() -> None:
     seen = []
     for hours in range(4):
         moment = {"now_us": NOW + hours * HOUR, "active_from": LAST - 1, "needed_from": lambda: {"media recovery": 3}}
-        done = made(disk).keep(policy, **moment)  # type: ignore[arg-type]
+        done = made(disk).apply_policy(policy, **moment)  # type: ignore[arg-type]
         check(disk)
         seen.append({action: [step.sequence for step in outcome.done] for action, outcome in done.items()})
     assert seen == [
@@ -163,7 +163,7 @@ def test_a_policy_is_kept_in_one_go_and_again_as_time_goes_by() -> None:
         {Action.REMOVE: [], Action.ARCHIVE: [], Action.COMPRESS: []},
     ]
     assert done[Action.REMOVE].held == Held(sequence=3, path=f"{ARCHIVE}/{name(3)}.gz", gates=("media recovery",))
-    assert made(disk).keep(ArchivePolicy(), now_us=NOW, active_from=LAST) == {}
+    assert made(disk).apply_policy(ArchivePolicy(), now_us=NOW, active_from=LAST) == {}
 
 
 def test_a_gate_that_came_down_since_the_plan_was_made_holds() -> None:
