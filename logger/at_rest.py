@@ -53,7 +53,7 @@ def create(disk: Disk, config: LogConfig, log_id: bytes, epoch: int = 0) -> int:
     return first
 
 
-def unmake(disk: Disk, directory: str) -> None:
+def remove_control(disk: Disk, directory: str) -> None:
     """From now on there is no log in `directory`, whatever else of it is there."""
     path = control_path(directory)
     if disk.exists(path):
@@ -69,7 +69,7 @@ def read_page(disk: Disk, path: str, number: int) -> bytes:
         file.close()
 
 
-def in_use(disk: Disk, directory: str) -> bool:
+def was_started(disk: Disk, directory: str) -> bool:
     """Is there a log in `directory` that has been started?"""
     for name in disk.list(active_path(directory)):
         if extent.number_of(name) is not None:
@@ -79,14 +79,14 @@ def in_use(disk: Disk, directory: str) -> bool:
     return False
 
 
-def is_of(disk: Disk, directory: str, owners: set[bytes]) -> bool:
+def belongs_to(disk: Disk, directory: str, owners: set[bytes]) -> bool:
     """Is the log in `directory` one of these, or none at all? Without its control file, made last, it is none."""
     with contextlib.suppress(LogDamaged):
         return control.read(disk, control_path(directory))[1].log_id in owners
     return True
 
 
-def identities(disk: Disk, directory: str) -> set[bytes]:
+def log_ids(disk: Disk, directory: str) -> set[bytes]:
     """Whose the log in `directory` is: as its control file says, or its extents where that is lost."""
     with contextlib.suppress(LogDamaged):
         return {control.read(disk, control_path(directory))[1].log_id}
@@ -100,7 +100,7 @@ def identities(disk: Disk, directory: str) -> set[bytes]:
 def delete(disk: Disk, directory: str) -> None:
     """Delete the log in `directory`: the files that a log has, and nothing else; not an archive in another place."""
     for held in (active_path(directory), f"{directory}/archive"):
-        if is_of_another(disk, directory, held):
+        if claimed_by_another(disk, directory, held):
             continue
         for name in disk.list(held):
             if is_extent_or_index(name) or REUSABLE.fullmatch(name) or claims.MARK.fullmatch(name):
@@ -120,7 +120,7 @@ def delete(disk: Disk, directory: str) -> None:
             disk.sync_dir(kept)
 
 
-def is_of_another(disk: Disk, directory: str, archive: str) -> bool:
+def claimed_by_another(disk: Disk, directory: str, archive: str) -> bool:
     """Has another log than the one in `directory` claimed the archive?"""
     owners = claims.owners(disk, archive)
     with contextlib.suppress(LogDamaged):
@@ -182,7 +182,7 @@ def history_of(disk: Disk, config: LogConfig, state: ControlState, newest: Calla
     return History(disk, directories, state.log_id, state.extent_bytes, newest)
 
 
-def read_past(disk: Disk, config: LogConfig) -> tuple[ControlState, LogReader, int]:
+def read_with_history(disk: Disk, config: LogConfig) -> tuple[ControlState, LogReader, int]:
     """What the control file says, a reader that owns nothing, and the first LSN from which on it can read all."""
     state, reader = read_only(disk, config.path)
     sequence = state.head // state.extent_bytes

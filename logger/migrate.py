@@ -13,7 +13,7 @@ import contextlib
 import attrs
 
 from logger import control, extent, lsn, notices, undone
-from logger.at_rest import active_path, control_path, is_of_another, read_only, read_page
+from logger.at_rest import active_path, claimed_by_another, control_path, read_only, read_page
 from logger.claims import USED, claim, mark_name
 from logger.config import LogType
 from logger.control import ControlFile, ControlState
@@ -25,7 +25,7 @@ from logger.linear import REUSABLE
 
 CHUNK = 1 << 20
 MOVED_FROM = "moved.from"
-BESIDE = (notices.NAME, undone.NAME, USED)  # what lies beside the control file, of a linear log
+SIDE_FILES = (notices.NAME, undone.NAME, USED)  # what lies beside the control file, of a linear log
 DIRECTORIES = ("active", "archive")  # what lies in a log directory besides the control file
 
 
@@ -179,7 +179,7 @@ def to_circular(disk: Disk, directory: str, most: int) -> None:
         file.close()
 
 
-def past(disk: Disk, directory: str) -> tuple[int, int]:
+def surplus(disk: Disk, directory: str) -> tuple[int, int]:
     """How many extents a linear log has that a circular one has no use for, and their bytes; not of the archive."""
     _, state = control.read(disk, control_path(directory))
     active = active_path(directory)
@@ -189,7 +189,7 @@ def past(disk: Disk, directory: str) -> tuple[int, int]:
     return len(found), sum(size_of(disk, f"{active}/{name}") for name in found)
 
 
-def forget_past(disk: Disk, directory: str) -> None:
+def delete_surplus(disk: Disk, directory: str) -> None:
     """Delete what a circular log has no use for. The control file says that it is circular, and names what it needs."""
     _, state = control.read(disk, control_path(directory))
     assert state.log_type is LogType.CIRCULAR
@@ -231,7 +231,7 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
         for name in names:
             copy(disk, f"{old}/{part}/{name}", f"{new}/{part}/{name}")
         disk.sync_dir(f"{new}/{part}")
-    for beside in BESIDE:
+    for beside in SIDE_FILES:
         if disk.exists(f"{old}/{beside}"):
             copy(disk, f"{old}/{beside}", f"{new}/{beside}")
     write_whole(disk, f"{new}/{MOVED_FROM}", f"{old}\n{state.epoch}".encode())
@@ -242,7 +242,7 @@ def copy_log(disk: Disk, old: str, new: str) -> None:
 
 def _own_parts(disk: Disk, directory: str) -> list[str]:
     """The directories below that are the log's: another queue manager may have its archive there."""
-    return [part for part in DIRECTORIES if not is_of_another(disk, directory, f"{directory}/{part}")]
+    return [part for part in DIRECTORIES if not claimed_by_another(disk, directory, f"{directory}/{part}")]
 
 
 def _refuse_another_log(disk: Disk, directory: str, state: ControlState) -> None:
@@ -304,5 +304,5 @@ def drop_old(disk: Disk, old: str, new: str) -> None:
                 remove(disk, path, [mark])
             if disk.exists(path):
                 drop_dir(disk, path)
-        remove(disk, old, [name for name in BESIDE if disk.exists(f"{old}/{name}")])
+        remove(disk, old, [name for name in SIDE_FILES if disk.exists(f"{old}/{name}")])
         remove(disk, old, [control.NAME])  # last: it says whose the others are

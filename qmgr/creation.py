@@ -232,7 +232,7 @@ def _refuse_what_is_there(disk: Disk, location: Location) -> None:
             name=location.name,
         )
     mine = _log_ids(disk, location)  # what a creation that was interrupted has left behind is of them
-    if at_rest.in_use(disk, location.log_dir) or not at_rest.is_of(disk, location.log_dir, mine):
+    if at_rest.was_started(disk, location.log_dir) or not at_rest.belongs_to(disk, location.log_dir, mine):
         what = f"{location.log_dir} holds the log of another queue manager"
         text = f"{what}; give another log path, or move it away if that queue manager is gone for good"
         raise AlreadyExists(text, name=location.name)
@@ -262,7 +262,7 @@ def _unmake(disk: Disk, location: Location, made: list[str]) -> None:
 
 def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrDefinition, now_us: int) -> None:
     """Make the files of a new queue manager; `text` is that of its qm.ini."""
-    at_rest.unmake(disk, log.path)  # what is left of one that was not made to the end
+    at_rest.remove_control(disk, log.path)  # what is left of one that was not made to the end
     log_id = disk.entropy(16)
     start = Checkpoint(
         log_id=log_id.hex(),
@@ -338,7 +338,7 @@ def _refuse_log_of_another(disk: Disk, location: Location, path: str, log_dir: s
                 if disk.real_path(its_log) == disk.real_path(log_dir):
                     whose = f"that of {directory}/qm.ini too"
     mine = _log_ids(disk, location)
-    there = at_rest.identities(disk, log_dir)
+    there = at_rest.log_ids(disk, log_dir)
     if not whose and mine and there and mine.isdisjoint(there):
         whose = "another queue manager's log"
     if whose:

@@ -107,7 +107,7 @@ class _Migration:
         disk, config = self._disk, _config(self._disk, self._location)
         self._rehearse({"LogType": LogType.CIRCULAR.value})
         if control.read(disk, control_path(directory))[1].log_type is LogType.LINEAR:
-            extents, size = migrate.past(disk, directory)
+            extents, size = migrate.surplus(disk, directory)
             self._say(
                 f"Media recovery ends here: {extents} extents of history, {size} bytes, are deleted from "
                 f"{directory}/active. Archived extents stay where they are."
@@ -115,7 +115,7 @@ class _Migration:
         migrate.to_circular(disk, directory, config.log.max_files)
         self._forget_images(directory)
         self._write_ini({"LogType": LogType.CIRCULAR.value})
-        migrate.forget_past(disk, directory)
+        migrate.delete_surplus(disk, directory)
 
     def _checkpoints(self, directory: str) -> list[tuple[Checkpoint, list[bytes]]]:
         """The whole checkpoint files, newest first, for the log in `directory`. Raises CheckpointDamaged."""

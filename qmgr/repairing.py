@@ -167,7 +167,7 @@ def _examine(disk: Disk, location: Location) -> Examination:
         if config is None:
             active = active_path(location.log_dir)
             pages = {seen.header.extent_bytes // PAGE for seen in look(disk, active) if seen.header is not None}
-            if pages and at_rest.in_use(disk, location.log_dir):
+            if pages and at_rest.was_started(disk, location.log_dir):
                 said = f"the log in {location.log_dir} has LogFilePages={pages.pop()}"
                 return Examination(findings=(Finding(ROWS["ini_and_control_missing"], location.ini, said),))
             return _no_log(location.log_dir, "give the directory of logs with -ld, or write a qm.ini")
@@ -232,7 +232,7 @@ def _images(
     reads from then; None where the log lacks them.
     """
     try:
-        _, reader, start = at_rest.read_past(disk, config.log)
+        _, reader, start = at_rest.read_with_history(disk, config.log)
     except LogDamaged:
         return None
     with contextlib.closing(reader):
@@ -260,7 +260,7 @@ def _checkpoint_of(disk: Disk, location: Location, config: Config, state: Contro
     found.counters["segment"] = max(found.counters["segment"], counters["segment"])
     buffers = config.tuning.default_q_buffer_size, config.tuning.default_pq_buffer_size
     like = Resource(disk, location.queues, state.log_id, lambda: None, buffers, imaged=True)
-    _, reader, _ = at_rest.read_past(disk, config.log)
+    _, reader, _ = at_rest.read_with_history(disk, config.log)
     with contextlib.closing(reader):
         rebuild = rebuilt(found, like, reader)
     try:

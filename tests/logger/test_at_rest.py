@@ -22,13 +22,13 @@ def test_a_log_that_was_made_is_there_whatever_crashes_then_and_begins_behind_ev
     state, reader = at_rest.read_only(disk, "/log")
     assert (state.log_id, state.epoch, list(reader.records(state.head, durable=state.clean_end))) == (ID, 7, [])
     reader.close()
-    assert not at_rest.in_use(disk, "/log")
+    assert not at_rest.was_started(disk, "/log")
 
 
 def test_what_is_no_log_any_more_does_not_come_back() -> None:
     disk = made()
-    at_rest.unmake(disk, "/log")
-    assert at_rest.is_of(disk.crash(LOSE_ALL), "/log", {THEIRS}), "it is none at all"
+    at_rest.remove_control(disk, "/log")
+    assert at_rest.belongs_to(disk.crash(LOSE_ALL), "/log", {THEIRS}), "it is none at all"
 
 
 def test_a_log_is_deleted_durably_with_all_that_is_its_own_and_nothing_else() -> None:
@@ -67,7 +67,7 @@ def test_an_archive_below_the_log_that_is_another_logs_stays() -> None:
 def test_whose_a_log_is_its_extents_say_where_the_control_file_does_not() -> None:
     disk = made()
     disk.poke(f"{ACTIVE}/{name(9)}", content(9, log_id=THEIRS))
-    assert at_rest.identities(disk, "/log") == {ID}
+    assert at_rest.log_ids(disk, "/log") == {ID}
     disk.remove(at_rest.control_path("/log"))
-    assert at_rest.identities(disk, "/log") == {ID, THEIRS}
-    assert at_rest.in_use(disk, "/log"), "one of them holds a part of a log"
+    assert at_rest.log_ids(disk, "/log") == {ID, THEIRS}
+    assert at_rest.was_started(disk, "/log"), "one of them holds a part of a log"
