@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
 
-from logger.changes import Changes
+from logger.condition import Condition
 from logger.errors import LogFailed
 
 TRIES = 250  # to step down in order where memory is short; CPython keeps the ints up to 256, so counting takes none
@@ -55,7 +55,7 @@ class GroupCommit(ABC):
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.safe = 0  # everything before this LSN is as safe as LogSync asks for
-        self.changed = Changes(self.lock)  # the leader stepped down, or took a run
+        self.changed = Condition(self.lock)  # the leader stepped down, or took a run
         self._leader: object | None = None
         self._waiting: list[Turn] = []  # in the order in which they came
         self._contended = 0  # forces until a leader counts as alone: so many after one that others waited for

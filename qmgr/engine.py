@@ -440,7 +440,7 @@ class Engine(Holding):
                 look_at = max(look_at, 2 * limit)  # there may be as many live ones in front each time
                 gone += len(expired)
                 if gone >= MANY_EXPIRED:
-                    self.log.changed.without(self.clock.give_way)
+                    self.log.changed.unlocked(self.clock.give_way)
                     gone = 0
             elif chosen:  # the log has no room for saying so
                 full = False

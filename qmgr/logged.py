@@ -191,7 +191,7 @@ class Logged:
                 self._on_failure(exc)
 
         for _ in range(8):
-            self.log.changed.without(make)
+            self.log.changed.unlocked(make)
             self.check()
             if spare and kept >= for_gets:  # a put, which leaves alone what is kept by now
                 kept, for_gets = kept + space.for_gets - for_gets, space.for_gets

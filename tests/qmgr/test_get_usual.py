@@ -378,7 +378,7 @@ def test_what_a_unit_is_promised_while_another_thread_makes_room_for_it_is_taken
 
     def lets_go(size: int, promise: int, kept: int = 0) -> None:
         space.limit = limit
-        engine.log.changed.without(lambda: [another(unit) for _ in range(29)])
+        engine.log.changed.unlocked(lambda: [another(unit) for _ in range(29)])
         assert unit._unit.ahead > 0
 
     monkeypatch.setattr(engine, "_reserve", lets_go)

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from logger.changes import Changes
+from logger.condition import Condition
 from logger.log import Log
 from qmgr.errorlog import ErrorLogFile
 from qmgr.housekeeping import CHORES_NS
@@ -414,7 +414,7 @@ class InRoom(Tracer):
         below: FrameType | None = frame
         while below is not None and below.f_code.co_name != "_wait_for_room":
             below = below.f_back
-        if frame.f_code is Changes.without.__code__:  # where a tracer strikes between two lines and no signal does
+        if frame.f_code is Condition.unlocked.__code__:  # where a tracer strikes between two lines and no signal does
             return None
         if event == "call" or below is not None:
             return super().__call__(frame, event, arg)

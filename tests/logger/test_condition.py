@@ -7,34 +7,34 @@ from collections.abc import Callable
 
 import pytest
 
-from logger.changes import Changes
+from logger.condition import Condition
 
 
-def for_a_change(changes: Changes, apart: threading.Event) -> None:
+def for_a_change(condition: Condition, apart: threading.Event) -> None:
     apart.set()
-    changes.wait()
+    condition.wait()
 
 
-def until_another_has_it(changes: Changes, apart: threading.Event) -> None:
+def until_another_has_it(condition: Condition, apart: threading.Event) -> None:
     def work() -> None:
         apart.set()
         time.sleep(0.02)
 
-    changes.without(work)
+    condition.unlocked(work)
 
 
 @pytest.mark.parametrize("wait", [for_a_change, until_another_has_it])
 def test_an_interrupt_while_a_lock_is_waited_for_again_lets_go_of_no_lock_of_another_thread(
-    wait: Callable[[Changes, threading.Event], None],
+    wait: Callable[[Condition, threading.Event], None],
 ) -> None:
     lock = threading.Lock()
-    changes, apart = Changes(lock), threading.Event()
+    condition, apart = Condition(lock), threading.Event()
     kept: list[bool] = []
 
     def other() -> None:
         apart.wait(20)
         with lock:
-            changes.notify_all()
+            condition.notify_all()
             time.sleep(0.05)  # until the other one waits for the lock
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
             time.sleep(0.05)
@@ -46,7 +46,7 @@ def test_an_interrupt_while_a_lock_is_waited_for_again_lets_go_of_no_lock_of_ano
     try:
         with lock:
             with pytest.raises(KeyboardInterrupt):
-                wait(changes, apart)
+                wait(condition, apart)
             assert lock.locked()
     finally:
         signal.signal(signal.SIGALRM, before)

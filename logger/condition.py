@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Changes:
+class Condition:
     """Lets a caller that holds the lock release it until another thread says that something has changed.
 
-    `wait` and `without` return, or raise, with the lock held again, whatever strikes meanwhile (KeyboardInterrupt).
+    `wait` and `unlocked` return, or raise, with the lock held again, whatever strikes meanwhile (KeyboardInterrupt).
     CPython raises an interrupt while a call waits, after a call, at the start of a function and where a loop goes on,
     but never between the enter of a `with` and its block: so the lock is taken again by a `with`.
     """
@@ -23,7 +23,7 @@ class Changes:
         self._again: Any = type("Again", (), {"__enter__": lock.acquire, "__exit__": lambda self, *said: None})()
         self._gates: list[threading.Lock] = []  # one for each waiting caller, locked until it is notified
 
-    def without(self, work: Callable[[], object]) -> None:
+    def unlocked(self, work: Callable[[], object]) -> None:
         """Release the lock, call `work`, and take the lock again; what `work` raises is raised then."""
         struck: BaseException | None = None
         held = True
@@ -47,7 +47,7 @@ class Changes:
         gate = threading.Lock()
         gate.acquire()
         self._gates.append(gate)
-        self.without(gate.acquire)
+        self.unlocked(gate.acquire)
 
     def notify_all(self) -> None:
         """Wake everyone who waits. If it is interrupted it can simply be called again."""
