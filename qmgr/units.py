@@ -300,8 +300,8 @@ class Units(Logged):
     def _came(self, size: int) -> None:
         """So many bytes of messages came, which a checkpoint has to move out of memory."""
         checkpointer = self.checkpointer
-        checkpointer.came += size
-        if checkpointer.came >= checkpointer.came_max:
+        checkpointer.arrived_bytes += size
+        if checkpointer.arrived_bytes >= checkpointer.arrived_max_bytes:
             self.attention = True
 
     def _hold_back(self, unit: Uow, cost: int, promise: int) -> None:

@@ -38,11 +38,11 @@ MAGIC = b"QMGRCHK1"
 NAME = "amqalchk.fil"
 PREVIOUS = "amqalchk.old"
 RESERVE = "amqalchk.rsv"
-LEAST_RESERVE = 64 << 10  # bytes
-LONGEST_MARK = 120  # bytes of the notes of a checkpoint record
-JUMP_US = 10_000_000  # that the system's clock is set by, and a checkpoint is due
-CAME_MAX = 128 << 20  # bytes that may come before it is asked how many are there, since a checkpoint moves them out
-REPLAYED_MAX = 512 << 20  # bytes of log that may come to lie behind the head for messages that are long gone
+MIN_RESERVE_BYTES = 64 << 10
+MAX_MARK_BYTES = 120  # of the notes of a checkpoint record
+CLOCK_JUMP_US = 10_000_000  # of the system's clock, after which a checkpoint is due
+ARRIVED_MAX_BYTES = 128 << 20  # of messages; then it is asked how many are there still, for a checkpoint to move out
+REPLAYED_MAX_BYTES = 512 << 20  # of log that may come to lie behind the head for messages that are long gone
 
 
 @attrs.frozen(kw_only=True)
@@ -148,7 +148,7 @@ def _is_whole(disk: Disk, path: str, log_id: bytes) -> bool:
 
 def keep_reserve(disk: Disk, directory: str, size: int) -> None:
     """Have room for two more checkpoint files of `size` bytes, if there are means for it. Its name needs no sync."""
-    path, wanted = f"{directory}/{RESERVE}", max(2 * size, LEAST_RESERVE)
+    path, wanted = f"{directory}/{RESERVE}", max(2 * size, MIN_RESERVE_BYTES)
     try:
         if disk.exists(path) and size_of(disk, path) >= wanted:
             return
@@ -196,18 +196,18 @@ class Checkpointer:
         self._now_us = now_us
         self._one_at_a_time = threading.Lock()
         self.records = 0  # logged since the last checkpoint began; counted by whoever appends
-        self.came_max = CAME_MAX
-        self.came = 0  # bytes of messages that came since then, logged or not; counted by whoever puts them
+        self.arrived_max_bytes = ARRIVED_MAX_BYTES
+        self.arrived_bytes = 0  # of messages that came since then, logged or not; counted by whoever puts them
         self.next_unit: Callable[[], int] = lambda: 0  # a number above those of all units that have begun; 0: not known
         self.count = 0  # taken since the start
         self.last_ns = clock.elapsed_ns()
-        self._ahead_us = self._ahead()
+        self._last_clock_lead_us = self._clock_lead_us()
         self.last_seconds = 0.0
         self.heads = (log.state.head,) * 2  # of the checkpoints in the two files
         self.in_flight = 0  # bytes that units of work had put which were in flight at the newest one, so not in it
         self._interrupted = LogClosed("a checkpoint was interrupted")  # made while there is memory for it
         self._failed = False  # the last try: the disk had no room
-        self._worthy = False  # what came since the last one was looked at, and much of it is there
+        self._known_worth_it = False  # what came since the last one was looked at, and much of it is there
         self._ended = False  # what comes after the one of the end would not be what an end leaves
 
     @property
@@ -216,18 +216,18 @@ class Checkpointer:
 
     def full(self) -> bool:
         """Has enough come for a checkpoint, whatever the time?"""
-        return self.records >= self._triggers.records_max or self.came >= self.came_max
+        return self.records >= self._triggers.records_max or self.arrived_bytes >= self.arrived_max_bytes
 
     def doubtful(self) -> bool:
         """Is it in doubt that the disk has room for one? One that is taken then takes the doubt away."""
         with contextlib.suppress(OSError):
             free, _ = self._disk.free_bytes(self._directory)
-            return self._failed or free < self.came
+            return self._failed or free < self.arrived_bytes
         return True
 
     def overdue(self) -> bool:
         """Has so much come that callers have to wait for a checkpoint?"""
-        return self.came >= 3 * self.came_max
+        return self.arrived_bytes >= 3 * self.arrived_max_bytes
 
     def under_way(self) -> bool:
         """Is one being taken? Then some messages are neither in memory, as far as the queues know, nor on the disk."""
@@ -238,7 +238,7 @@ class Checkpointer:
         if (
             (self.full() and self._worth_it())
             or self._resource.wasteful()
-            or abs(self._ahead() - self._ahead_us) >= JUMP_US
+            or abs(self._clock_lead_us() - self._last_clock_lead_us) >= CLOCK_JUMP_US
         ):
             return True
         waited_us = (self._clock.elapsed_ns() - self.last_ns) // 1000
@@ -246,19 +246,20 @@ class Checkpointer:
 
     def _worth_it(self) -> bool:
         """Would it spare a restart many records, or move much out of memory? What came may be gone again."""
-        if self.records >= self._triggers.records_max or self._worthy or self._failed:
+        if self.records >= self._triggers.records_max or self._known_worth_it or self._failed:
             return True  # to look takes long, and this is asked again and again until one can be taken
         with self._log.lock:
             try:
                 there = self._resource.unwritten()
             except MemoryError:  # it may move some out
                 return True
-            self._worthy = there >= self.came_max // 2 or self._log.buffer.tail - self.heads[1] >= REPLAYED_MAX
-            if not self._worthy:
-                self.came = there
-            return self._worthy
+            behind = self._log.buffer.tail - self.heads[1]
+            self._known_worth_it = there >= self.arrived_max_bytes // 2 or behind >= REPLAYED_MAX_BYTES
+            if not self._known_worth_it:
+                self.arrived_bytes = there
+            return self._known_worth_it
 
-    def _ahead(self) -> int:
+    def _clock_lead_us(self) -> int:
         """Microseconds that the system's clock is ahead of that which messages expire by.
 
         A start takes what the system's clock has gone on by since the last checkpoint for time that has passed.
@@ -297,11 +298,11 @@ class Checkpointer:
             keep_reserve(self._disk, self._directory, size)
             with log.lock:
                 self._make_room()
-                self._mark(Kind.END_CHECKPOINT, {"lsn": lsn.text(checkpoint.lsn)})
+                self._append_mark(Kind.END_CHECKPOINT, {"lsn": lsn.text(checkpoint.lsn)})
             self._ended = clean
             self.count += 1
             self.last_ns = self._clock.elapsed_ns()
-            self._ahead_us = checkpoint.wall - checkpoint.time
+            self._last_clock_lead_us = checkpoint.wall - checkpoint.time
             self.last_seconds = (self.last_ns - began) / 1e9
             return checkpoint
 
@@ -317,10 +318,10 @@ class Checkpointer:
             in_flight = sum(u.put_bytes for u in self._resource.uows)
             head = lsn.text(min(units.values())) if units else None  # None: where it is itself
             notes = {"units": len(units), "head": head, "next": self.next_unit()}
-            marked, end = self._mark(Kind.START_CHECKPOINT, notes)
+            marked, end = self._append_mark(Kind.START_CHECKPOINT, notes)
             records, self.records = self.records, 0
-            came, self.came = self.came, 0
-            self._worthy = False
+            arrived_bytes, self.arrived_bytes = self.arrived_bytes, 0
+            self._known_worth_it = False
             snapshot = self._resource.snapshot()
             counters = self._resource.counters()  # with what the snapshot itself has taken
         named = False  # the new file may count
@@ -351,7 +352,7 @@ class Checkpointer:
                 self._failed = True
                 snapshot.give_up(named=named)
                 self.records += records
-                self.came += came
+                self.arrived_bytes += arrived_bytes
             raise
         self._failed = False
         snapshot.finish(log.lock)
@@ -359,9 +360,9 @@ class Checkpointer:
 
     def _make_room(self) -> None:
         """In the log buffer, for a record of a checkpoint. May let go of the lock: look at the state afterwards."""
-        self._log.make_room(self._log.cost(LONGEST_MARK))
+        self._log.make_room(self._log.cost(MAX_MARK_BYTES))
 
-    def _mark(self, kind: Kind, notes: dict[str, Any]) -> tuple[int, int]:
+    def _append_mark(self, kind: Kind, notes: dict[str, Any]) -> tuple[int, int]:
         """Append a checkpoint record, if need be into the room that is kept for them; (LSN, end).
 
         The record is there to be read by people. Where not even that room is left there is none, and the tail is the
@@ -370,7 +371,7 @@ class Checkpointer:
         """
         log = self._log
         code, uow, head, data = CheckpointMark(kind, json.dumps(notes).encode()).encode()
-        assert len(head) <= LONGEST_MARK, "room was made for it"
+        assert len(head) <= MAX_MARK_BYTES, "room was made for it"
         size = log.cost(len(head))
         tail, space = log.buffer.tail, log.space
         scarce = self._failed or space.for_gets > space.usual_for_gets

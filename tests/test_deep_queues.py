@@ -668,7 +668,7 @@ def test_row_33_a_crash_takes_non_persistent_messages_from_memory_and_from_segme
 
 def test_non_persistent_messages_leave_memory_when_they_fill_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record of the log counts them: a checkpoint comes by itself."""
-    monkeypatch.setattr(checkpoint, "CAME_MAX", 20_000)
+    monkeypatch.setattr(checkpoint, "ARRIVED_MAX_BYTES", 20_000)
     world = deep_world()
     before = world.qm.status().checkpoints
     most = 0
@@ -687,9 +687,9 @@ def test_messages_that_are_gone_again_call_for_a_checkpoint_only_when_much_of_th
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """There is nothing to move out of memory; but a restart would have to read what they left in the log."""
-    monkeypatch.setattr(checkpoint, "CAME_MAX", 20_000)
+    monkeypatch.setattr(checkpoint, "ARRIVED_MAX_BYTES", 20_000)
     for most, taken in ((1 << 30, 0), (40_000, 1)):
-        monkeypatch.setattr(checkpoint, "REPLAYED_MAX", most)
+        monkeypatch.setattr(checkpoint, "REPLAYED_MAX_BYTES", most)
         world = deep_world()
         world.qm.put("A", b"stays")
         before = world.qm.status().checkpoints
@@ -704,7 +704,7 @@ def test_messages_that_are_gone_again_call_for_a_checkpoint_only_when_much_of_th
 
 def test_what_came_is_not_looked_through_again_until_a_checkpoint_can_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes long under the lock, and is asked at each call where the disk is full and all of it stays."""
-    monkeypatch.setattr(checkpoint, "CAME_MAX", 20_000)
+    monkeypatch.setattr(checkpoint, "ARRIVED_MAX_BYTES", 20_000)
     world = deep_world()
     looked, unwritten = [], world.qm._engine.state.unwritten
     monkeypatch.setattr(world.qm._engine.state, "unwritten", lambda: [looked.append(1), unwritten()][1])
@@ -1487,7 +1487,7 @@ def test_who_puts_faster_than_checkpoints_can_write_waits_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P10: nothing else bounds how many non-persistent messages come."""
-    monkeypatch.setattr(checkpoint, "CAME_MAX", 1 << 20)
+    monkeypatch.setattr(checkpoint, "ARRIVED_MAX_BYTES", 1 << 20)
     qmgr.create(NAME, data_path=tmp_path)
     with qmgr.start(NAME, data_path=tmp_path) as qm:
         qm.define_queue("A", buffer_size=10_000)

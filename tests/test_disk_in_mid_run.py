@@ -13,7 +13,7 @@ import pytest
 
 import qmgr
 from qmgr import segments, snapshot
-from recovery.checkpoint import LEAST_RESERVE
+from recovery.checkpoint import MIN_RESERVE_BYTES
 from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, soon
 from tests.sim.disk import SimCrash, SimDisk
@@ -329,7 +329,7 @@ def test_row_56_a_checkpoint_that_is_complete_has_not_failed_for_want_of_a_descr
     assert "AMQ9002" not in world.errors()
     world.disk.heal()
     world.qm.checkpoint()
-    assert len(world.disk.peek(reserve)) >= max(size, LEAST_RESERVE)
+    assert len(world.disk.peek(reserve)) >= max(size, MIN_RESERVE_BYTES)
 
 
 def test_row_56_a_checkpoint_that_is_complete_has_not_failed_as_its_reserve_can_not_be_deleted() -> None:

@@ -261,8 +261,8 @@ def test_who_outruns_checkpoints_waits_for_one_elsewhere(
     taken = engine.checkpointer.count
     connection.put("A", BODY)
     with engine.lock:
-        engine.checkpointer.came_max = len(BODY)
-        engine.checkpointer.came = 3 * len(BODY)
+        engine.checkpointer.arrived_max_bytes = len(BODY)
+        engine.checkpointer.arrived_bytes = 3 * len(BODY)
     engine.attention = True
     connection.put("A", BODY)
     assert engine.checkpointer.count > taken

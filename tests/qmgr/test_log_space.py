@@ -494,7 +494,7 @@ def test_one_large_message_among_many_small_ones_counts_once() -> None:
     start = world.qm.status().checkpoints
     world.qm.put_many("A", [bytes(1 << 20), *[b""] * 1000])
     assert world.qm.status().checkpoints == start
-    assert 1 << 20 < world.qm._checkpointer.came < 2 << 20
+    assert 1 << 20 < world.qm._checkpointer.arrived_bytes < 2 << 20
 
 
 def test_checkpoints_by_time_when_there_is_enough_to_do() -> None:

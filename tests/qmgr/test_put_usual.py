@@ -34,7 +34,7 @@ def counts(world: World, unit: qmgr.UnitOfWork) -> dict[str, int]:
     ahead = sum(other.ahead for other in world.qm._engine.state.uows)
     counted |= {"promise": one.promise - one.ahead, "promised": log.space.promised - ahead}
     return counted | {
-        "came": world.qm._engine.checkpointer.came,
+        "came": world.qm._engine.checkpointer.arrived_bytes,
         "depth": queue.depth,
         "uncommitted": queue.uncommitted,
         "held by": len(unit._engine.state.holding),
@@ -394,23 +394,23 @@ def test_what_a_unit_of_work_has_put_came_when_it_was_committed(persistent: bool
     world = World()
     world.qm.define_queue("A", default_persistence=persistent)
     checkpointer, options = world.qm._engine.checkpointer, {} if persistent else {"priority": 0}
-    before, logged = checkpointer.came, 0 if persistent else 1
+    before, logged = checkpointer.arrived_bytes, 0 if persistent else 1
     unit = world.qm.begin()
     heads = sum(len(unit.put("A", bytes(100), **options).head) for _ in range(3))
-    assert checkpointer.came == before + logged * (heads + 300)
+    assert checkpointer.arrived_bytes == before + logged * (heads + 300)
     unit.commit()
-    assert checkpointer.came == before + heads + 300 + 3 * OVERHEAD
+    assert checkpointer.arrived_bytes == before + heads + 300 + 3 * OVERHEAD
     unit = world.qm.begin()
     unit.put_many("A", [bytes(100)] * 3)
     unit.backout()
-    assert checkpointer.came - before == (1 + logged) * (heads + 300) + 3 * OVERHEAD
+    assert checkpointer.arrived_bytes - before == (1 + logged) * (heads + 300) + 3 * OVERHEAD
 
 
 def test_a_checkpoint_is_due_when_a_commit_brings_enough() -> None:
     world = World(log_primary_files=4, log_file_pages=1024)
     world.qm.define_queue("A")
     engine = world.qm._engine
-    engine.checkpointer.came_max = engine.checkpointer.came + 100 + OVERHEAD
+    engine.checkpointer.arrived_max_bytes = engine.checkpointer.arrived_bytes + 100 + OVERHEAD
     taken = engine.checkpointer.count
     unit = world.qm.begin()
     unit.put("A", bytes(100))

@@ -398,17 +398,17 @@ def test_after_a_checkpoint_that_failed_as_much_has_come_as_before_it(world: Wor
     checkpointer = world.qm._housekeeper._checkpointer
     for _ in range(20):
         world.qm.put("A", bytes(1000))
-    came = checkpointer.records, checkpointer.came
+    came = checkpointer.records, checkpointer.arrived_bytes
     assert min(came) > 0
     world.disk.fail("create", errno.ENOSPC, once=False)
     with pytest.raises(qmgr.StorageFull):
         world.qm.checkpoint()
     world.qm.put("A", b"")
     assert checkpointer.records > came[0]
-    assert checkpointer.came > came[1]
+    assert checkpointer.arrived_bytes > came[1]
     world.disk.heal()
     world.qm.checkpoint()
-    assert checkpointer.records <= 1 and not checkpointer.came
+    assert checkpointer.records <= 1 and not checkpointer.arrived_bytes
 
 
 def test_no_checkpoint_comes_behind_that_of_an_end_in_order(world: World) -> None:
