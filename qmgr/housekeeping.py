@@ -112,7 +112,7 @@ class Housekeeper:
         if self._was_full:
             self._look_whether_full()
         self._engine.attention = self._engine.watchful or self._was_full
-        if self._engine.urgent or self._checkpointer.full():
+        if self._engine.urgent or self._checkpointer.limit_reached():
             if self._thread is None or (may_wait and self._checkpointer.overdue()):
                 self.work()  # whoever puts faster than checkpoints can write waits for one
             elif not self._wake.is_set():
@@ -512,7 +512,7 @@ class Housekeeper:
                 return
             if holder is None or holder in rolled:
                 return
-            if self._checkpointer.doubtful() and not self.checkpoint_if_possible():  # nor would it be afterwards
+            if self._checkpointer.may_lack_room() and not self.checkpoint_if_possible():  # nor would it be afterwards
                 return
             if not self._release_unit(holder):
                 return

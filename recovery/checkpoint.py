@@ -214,11 +214,11 @@ class Checkpointer:
     def records_max(self) -> int:
         return self._triggers.records_max
 
-    def full(self) -> bool:
+    def limit_reached(self) -> bool:
         """Has enough come for a checkpoint, whatever the time?"""
         return self.records >= self._triggers.records_max or self.arrived_bytes >= self.arrived_max_bytes
 
-    def doubtful(self) -> bool:
+    def may_lack_room(self) -> bool:
         """Is it in doubt that the disk has room for one? One that is taken then takes the doubt away."""
         with contextlib.suppress(OSError):
             free, _ = self._disk.free_bytes(self._directory)
@@ -236,7 +236,7 @@ class Checkpointer:
     def due(self) -> bool:
         triggers = self._triggers
         if (
-            (self.full() and self._worth_it())
+            (self.limit_reached() and self._worth_it())
             or self._resource.wasteful()
             or abs(self._clock_lead_us() - self._last_clock_lead_us) >= CLOCK_JUMP_US
         ):

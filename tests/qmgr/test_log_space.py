@@ -212,7 +212,7 @@ def test_nothing_is_rolled_forward_behind_the_last_checkpoint_of_an_end_in_order
     unit.put("A", b"given")
     unit.prepare()
     checkpointer = qm._housekeeper._checkpointer
-    doubtful = checkpointer.doubtful
+    doubtful = checkpointer.may_lack_room
     go_on: list[Callable[[], None]] = []
 
     def ends() -> bool:
@@ -220,7 +220,7 @@ def test_nothing_is_rolled_forward_behind_the_last_checkpoint_of_an_end_in_order
         go_on.append(ending(world))
         return found
 
-    monkeypatch.setattr(checkpointer, "doubtful", ends)
+    monkeypatch.setattr(checkpointer, "may_lack_room", ends)
     with pytest.raises(qmgr.Unavailable):
         fill(world, lambda: False)
     assert len(go_on) == 1

@@ -414,9 +414,9 @@ def test_a_checkpoint_is_due_when_a_commit_brings_enough() -> None:
     taken = engine.checkpointer.count
     unit = world.qm.begin()
     unit.put("A", bytes(100))
-    assert not engine.checkpointer.full()
+    assert not engine.checkpointer.limit_reached()
     unit.commit()
-    assert engine.checkpointer.full() or engine.checkpointer.count > taken
+    assert engine.checkpointer.limit_reached() or engine.checkpointer.count > taken
 
 
 @pytest.mark.interpreted
