@@ -26,7 +26,7 @@ from qmgr.queue import Queue
 from qmgr.retention import Retention
 from qmgr.threads import Apart, Worker
 from qmgr.units import rolled_forward
-from recovery.checkpoint import Hear
+from recovery.checkpoint import OnTaken
 from recovery.errors import QueueDamaged
 from recovery.uows import ACTIVE, Uow
 
@@ -203,12 +203,14 @@ class Housekeeper:
 
     # ---- checkpoints
 
-    def checkpoint_if_possible(self, *, clean: bool = False, hear: Hear = lambda checkpoint, catalogue: None) -> bool:
+    def checkpoint_if_possible(
+        self, *, clean: bool = False, on_taken: OnTaken = lambda checkpoint, catalogue: None
+    ) -> bool:
         """Take a checkpoint; False when there is no room on the disk for it, or no descriptor."""
         if self._failed_ns and not clean and self._clock.elapsed_ns() - self._failed_ns < RETRY_NS:
             return False
         try:
-            self.checkpoint(clean=clean, hear=hear)
+            self.checkpoint(clean=clean, on_taken=on_taken)
         except OSError as exc:
             if exc.errno not in RETRYABLE:
                 raise
@@ -222,7 +224,7 @@ class Housekeeper:
             return False
         return True
 
-    def checkpoint(self, *, clean: bool = False, hear: Hear = lambda checkpoint, catalogue: None) -> None:
+    def checkpoint(self, *, clean: bool = False, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> None:
         """Take a checkpoint now. Raises OSError, LogError.
 
         What units of work have held back is logged first, as it is before any record.
@@ -233,11 +235,11 @@ class Housekeeper:
         self._for_rewrites = for_rewrites(self._room()[1])
         try:
             try:
-                self._take(clean, hear)
+                self._take(clean, on_taken)
             except OSError as exc:
                 if not self._gives_back_files(exc):
                     raise
-                self._take(clean, hear)
+                self._take(clean, on_taken)
         except (OSError, LogError):
             raise
         except BaseException:  # one that was struck has closed the log, and whoever waits is to hear of that
@@ -251,21 +253,21 @@ class Housekeeper:
         self._look_at_disk()
         self._retention.keep_house()
 
-    def _take(self, clean: bool, hear: Hear) -> None:
+    def _take(self, clean: bool, on_taken: OnTaken) -> None:
         """An interrupt in the midst of it would stop the queue manager: the main thread has another one take it."""
         if self._thread is not None and not clean and threading.current_thread() is threading.main_thread():
-            self._taking = Apart(lambda: self._take_unheard(hear), f"CHECKPOINT-{self._engine.name}")
+            self._taking = Apart(lambda: self._take_unheard(on_taken), f"CHECKPOINT-{self._engine.name}")
             with contextlib.suppress(RuntimeError):  # where there can be no more threads
                 self._taking.start()
             if self._taking.started:
                 self._taking.wait()
                 return
-        self._checkpointer.take(clean=clean, hear=hear)
+        self._checkpointer.take(clean=clean, on_taken=on_taken)
 
-    def _take_unheard(self, hear: Hear) -> None:
+    def _take_unheard(self, on_taken: OnTaken) -> None:
         """The same, if need be without somebody who waits for it, and would tell what it has failed for."""
         try:
-            self._checkpointer.take(hear=hear)
+            self._checkpointer.take(on_taken=on_taken)
         except BaseException as exc:
             if self._engine.log.failure is not None:
                 self._on_failure(self._engine.log.failure)

@@ -42,7 +42,7 @@ from qmgr.segments import Block, Segment, from_description, large_bytes, pieces
 from qmgr.state import PutRun
 from qmgr.verbs import refuse_alias
 from recovery import extent_index, image
-from recovery.checkpoint import Checkpoint, Hear
+from recovery.checkpoint import Checkpoint, OnTaken
 from recovery.errors import QueueDamaged, RecoveryError
 from recovery.records import FIRST, LAST, Catalog, ImageEnd, ImagePart, ImageStart, UnitRecord
 from recovery.uows import Uow
@@ -58,7 +58,7 @@ LONGEST_PAUSE = 0.002  # seconds
 class Media:
     """Records images of the queues of one queue manager, and recreates queues from them. One at a time."""
 
-    def __init__(self, engine: Engine, checkpoint: Callable[[Hear], None], retention: Retention) -> None:
+    def __init__(self, engine: Engine, checkpoint: Callable[[OnTaken], None], retention: Retention) -> None:
         """`checkpoint(hear)` takes a checkpoint."""
         self._keep_from = retention.reading_from
         self._engine = engine

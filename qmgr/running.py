@@ -40,7 +40,7 @@ from qmgr.queue import Queue
 from qmgr.resource import Resource
 from qmgr.retention import Retention, name_of
 from qmgr.threads import Alive, this_thread
-from recovery.checkpoint import Checkpoint, Checkpointer, Hear, Triggers, read_files
+from recovery.checkpoint import Checkpoint, Checkpointer, OnTaken, Triggers, read_files
 from recovery.errors import RecoveryError
 from recovery.restart import RestartReport, restart
 from recovery.uows import ACTIVE
@@ -529,10 +529,10 @@ class Running(ABC):
         if self._engine.events.pending or self._engine.state.qmgr.logger_events:
             self._tell()
 
-    def _checkpoint(self, hear: Hear = lambda checkpoint, catalogue: None) -> None:
+    def _checkpoint(self, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> None:
         self._engine.check()
         try:
-            self._housekeeper.checkpoint(hear=hear)
+            self._housekeeper.checkpoint(on_taken=on_taken)
         except OSError as exc:
             if exc.errno in NO_SPACE:
                 text = f"there is no disk space for a checkpoint ({exc}); nothing is lost by that: {advice(exc)} and"

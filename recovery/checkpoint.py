@@ -161,7 +161,7 @@ def keep_reserve(disk: Disk, directory: str, size: int) -> None:
                 disk.unlink(path)
 
 
-Hear = Callable[[Checkpoint, list[bytes]], None]
+OnTaken = Callable[[Checkpoint, list[bytes]], None]
 
 
 @attrs.frozen(kw_only=True)
@@ -271,10 +271,10 @@ class Checkpointer:
         logged = self._resource.uows.logged()
         return logged[0].first_lsn if logged else self._log.buffer.tail
 
-    def take(self, *, clean: bool = False, hear: Hear = lambda checkpoint, catalogue: None) -> Checkpoint:
+    def take(self, *, clean: bool = False, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> Checkpoint:
         """Take a checkpoint. Raises OSError when it can't be written (the last one counts on), LogFailed, LogClosed.
 
-        `hear` is told what it holds before any file goes that the one before referred to.
+        `on_taken` is told what it holds before any file goes that the one before referred to.
         """
         with self._one_at_a_time:
             if self._ended:
@@ -293,7 +293,7 @@ class Checkpointer:
                     log.stop(failure)
                 raise
             log.move_head(checkpoint.head, checkpoint.lsn)
-            hear(checkpoint, catalogue)
+            on_taken(checkpoint, catalogue)
             snapshot.clean_up()
             keep_reserve(self._disk, self._directory, size)
             with log.lock:

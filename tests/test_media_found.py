@@ -14,7 +14,7 @@ from qmgr.migration import migrate_log
 from qmgr.pointintime import recover_to
 from qmgr.repairing import repair
 from qmgr.session import AllRights, Peer
-from recovery.checkpoint import Hear
+from recovery.checkpoint import OnTaken
 from tests.qmgr.world import DATA, NAME, World, bodies
 from tests.sim.disk import Fault
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
@@ -781,9 +781,9 @@ def test_a_recording_that_was_struck_pins_no_segment(monkeypatch: pytest.MonkeyP
     world.qm.define_queue("A", buffer_size=1)
     world.qm.put_many("A", [bytes(100)] * 10)
     usual = world.qm._media._checkpoint
-    late: list[tuple[Hear, Any, Any]] = []
+    late: list[tuple[OnTaken, Any, Any]] = []
 
-    def struck(hear: Hear) -> None:
+    def struck(hear: OnTaken) -> None:
         usual(lambda checkpoint, catalogue: late.append((hear, checkpoint, catalogue)))
         raise KeyboardInterrupt
 
