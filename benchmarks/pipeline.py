@@ -99,7 +99,7 @@ def write_log(path: Path, shape: str, count: int, extent: int) -> None:
     history = log.history(disk)
     for place in list(history.places().values())[:-1]:
         reader = log.reader(history)
-        extent_index.keep(disk, place, extent_index.build(reader, place, log.log_id, extent))
+        extent_index.store(disk, place, extent_index.build(reader, place, log.log_id, extent))
         reader.close()
 
 

@@ -121,7 +121,7 @@ def _indexed(log: LogFiles, extents: Extents, known: _Known, sequence: int, end:
     place = extents.place(sequence)
     index = extent_index.build(extents.reader(), place, log.log_id, log.extent_bytes)
     try:
-        extent_index.keep(extents.disk, place, index)
+        extent_index.store(extents.disk, place, index)
     except OSError:
         known.keeps = False
     return index

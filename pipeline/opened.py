@@ -58,7 +58,7 @@ class Extents:
     def index(self, sequence: int) -> ExtentIndex | None:
         """What is in the extent, if that is told beside it."""
         place = self.place(sequence)
-        begins = extent_index.begins(self.disk, place)
+        begins = extent_index.header_of(self.disk, place)
         if begins is None:
             return None
         key = self.history.log_id, place.path, place.taken, begins

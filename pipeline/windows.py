@@ -20,7 +20,7 @@ from logger.disk import PAGE
 from logger.reader import ExtentView, Record
 from pipeline.filters import Wanted
 from pipeline.opened import Extents, Patience, damaged
-from recovery.extent_index import BLOCK, SEVERAL, ExtentIndex
+from recovery.extent_index import BLOCK_BYTES, SEVERAL_QUEUES, ExtentIndex
 
 WINDOW = 4 << 20  # bytes read at a time
 PADDING = bytes(192)  # so that a header can be taken whole wherever a record begins
@@ -52,7 +52,7 @@ class Stretch(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        return (self.last - self.first) * BLOCK
+        return (self.last - self.first) * BLOCK_BYTES
 
 
 class _Unfit(Exception):
@@ -78,7 +78,7 @@ def stretches(index: ExtentIndex, lsns: Places, start: int, end: int, wanted: Wa
         low, high = max(first, end_record - block.records), min(last, end_record)
         if low >= high or not wanted.may_have(block.low_time, block.high_time, block.kinds, block.queues):
             continue
-        if found and found[-1].last == number and found[-1].bytes + BLOCK <= most:
+        if found and found[-1].last == number and found[-1].bytes + BLOCK_BYTES <= most:
             found[-1] = Stretch(found[-1].first, number + 1, found[-1].low, high)
         else:
             found.append(Stretch(number, number + 1, low, high))
@@ -122,7 +122,7 @@ def _chosen(index: ExtentIndex, wanted: Wanted) -> Bools | None:
     if wanted.numbers is None or len(index.subjects) != len(index.places):
         return None
     subjects = _numbers(index.subjects)
-    return np.isin(subjects, [SEVERAL, *wanted.numbers])
+    return np.isin(subjects, [SEVERAL_QUEUES, *wanted.numbers])
 
 
 def _stretch(
@@ -141,7 +141,7 @@ def _stretch(
         begins, ends = _ranges(places, np.append(lsns[1:], view.end)[stretch.low : stretch.high][which])
         if (ends - begins).sum() < stretch.bytes // FEW:
             return _sparse(view, places, begins, ends, seed)
-    start = view.start + stretch.first * BLOCK
+    start = view.start + stretch.first * BLOCK_BYTES
     data = _blocks(view, index, stretch.first, stretch.last)
     last = int(places[-1])
     length = frame.length_at(data, last - start, last)
@@ -150,7 +150,7 @@ def _stretch(
     if not length or last + length > view.end:
         raise _Unfit
     if over > 0:
-        parts.append(_blocks(view, index, stretch.last, stretch.last + -(-over // BLOCK)))
+        parts.append(_blocks(view, index, stretch.last, stretch.last + -(-over // BLOCK_BYTES)))
     whole = b"".join((*parts, PADDING))
     if (np.frombuffer(whole, "<i8")[(places - start >> 3) + LSN_AT] != places).any():
         raise _Unfit
@@ -203,8 +203,8 @@ def _sparse(view: ExtentView, places: Places, begins: Places, ends: Places, seed
 
 
 def _blocks(view: ExtentView, index: ExtentIndex, first: int, last: int) -> memoryview:
-    data = view.read(view.start + first * BLOCK, (last - first) * BLOCK)
-    crcs = [crc32(data[at : at + BLOCK]) for at in range(0, len(data), BLOCK)]
+    data = view.read(view.start + first * BLOCK_BYTES, (last - first) * BLOCK_BYTES)
+    crcs = [crc32(data[at : at + BLOCK_BYTES]) for at in range(0, len(data), BLOCK_BYTES)]
     if crcs != [block.crc for block in index.blocks[first:last]]:
         raise _Unfit
     return data

@@ -387,14 +387,14 @@ class Retention:
     def _index(self, history: History, place: Place, give_way: GiveWay) -> bool:
         """False when the extent has moved meanwhile."""
         log, disk = self._log, self._disk
-        if extent_index.is_kept(disk, place):
+        if extent_index.is_stored(disk, place):
             return True  # of another extent it may be, and then who reads it finds that out
         with contextlib.closing(log.live_reader(history)) as reader:
             index = extent_index.build(reader, place, log.state.log_id, log.state.extent_bytes, give_way)
         with self._deciding:  # so that no index stays behind of an extent that goes
             there = disk.exists(place.path)
             if there:
-                extent_index.keep(disk, place, index)
+                extent_index.store(disk, place, index)
         return there
 
     def _name_damaged(self, outcome: Outcome) -> None:

@@ -48,11 +48,11 @@ from recovery.records import GETS, LENGTH16, LENGTH32, PUTS, QUEUE, QUEUE_PLACE,
 
 HEADER = struct.Struct("<8sIIII")
 MAGIC = b"QMGRIDX2"
-BLOCK = 128 << 10  # bytes
-FEW = 64  # queues that the index names for a block
-SEVERAL = 0  # instead of the number of a queue
-A_MOMENT = 64  # records after which others may go on
-LARGEST = 64 << 20  # bytes of content: more units of work than an extent can have
+BLOCK_BYTES = 128 << 10
+MAX_NAMED_QUEUES = 64  # of a block
+SEVERAL_QUEUES = 0  # instead of the number of one
+YIELD_EVERY_RECORDS = 64
+MAX_PART_BYTES = 64 << 20  # inflated: more units of work than an extent can have
 COMMIT = int(Kind.COMMIT)
 QUEUE_FIRST = frozenset(  # kinds whose bodies begin with the number of a queue
     map(int, (Kind.PUT, Kind.PUT_MANY, Kind.GET, Kind.EXPIRE, Kind.DELETE))
@@ -183,7 +183,7 @@ def build(
     """
     start = place.sequence * extent_bytes
     end = start + extent_bytes
-    border = start + BLOCK
+    border = start + BLOCK_BYTES
     first_lsn = end_lsn = 0
     lsns, times, kinds, subjects = array("Q"), array("Q"), array("H"), array("I")
     blocks: list[set[int]] = [set()]  # the queues of each
@@ -198,12 +198,12 @@ def build(
                 while at >= border:
                     queues = set()
                     blocks.append(queues)
-                    border += BLOCK
+                    border += BLOCK_BYTES
             lsns.append(at)
             times.append(time)
             kinds.append(kind)
             end_lsn = after
-            if not len(kinds) % A_MOMENT:
+            if not len(kinds) % YIELD_EVERY_RECORDS:
                 give_way()
             if uow:
                 units.add(uow)
@@ -218,7 +218,7 @@ def build(
                 found: set[int] = set()
                 queues_of(kind, body, found)
                 queues |= found
-                subjects.append(found.pop() if len(found) == 1 else SEVERAL)
+                subjects.append(found.pop() if len(found) == 1 else SEVERAL_QUEUES)
         crcs = checksums(reader, place.sequence, start, end, give_way)
     except (ValueError, KeyError, TypeError, struct.error) as exc:
         raise not_understood(place.path, at, exc) from exc
@@ -236,8 +236,8 @@ def build(
         queues=tuple(sorted(set().union(*blocks))),
         units=ranges(units),
         blocks=tuple(_blocks(start, crcs, lsns, times, kinds, blocks)),
-        places=_halves(array("I", [(after - before) >> 3 for before, after in pairwise((start, *lsns))])),
-        subjects=_halves(subjects),
+        places=_split_halves(array("I", [(after - before) >> 3 for before, after in pairwise((start, *lsns))])),
+        subjects=_split_halves(subjects),
     )
 
 
@@ -245,9 +245,9 @@ def checksums(reader: LogReader, sequence: int, start: int, end: int, give_way: 
     """The CRC of each block of an extent. Raises LogDamaged, OSError."""
     view = reader.view(sequence)
     found = []
-    for at in range(start, end, BLOCK):
+    for at in range(start, end, BLOCK_BYTES):
         give_way()
-        found.append(crc32(view.read(at, BLOCK)))
+        found.append(crc32(view.read(at, BLOCK_BYTES)))
     return found
 
 
@@ -256,7 +256,7 @@ def _blocks(
 ) -> Iterator[Block]:
     first = 0
     for number, crc in enumerate(crcs):
-        last = bisect_left(lsns, start + (number + 1) * BLOCK, first)
+        last = bisect_left(lsns, start + (number + 1) * BLOCK_BYTES, first)
         here = times[first:last]
         named = queues[number] if number < len(queues) else set()
         yield Block(
@@ -265,18 +265,18 @@ def _blocks(
             min(here, default=0),
             max(here, default=0),
             tuple(sorted(set(kinds[first:last]))),
-            tuple(sorted(named)) if len(named) <= FEW else None,
+            tuple(sorted(named)) if len(named) <= MAX_NAMED_QUEUES else None,
         )
         first = last
 
 
-def _halves(numbers: "array[int]") -> bytes:
+def _split_halves(numbers: "array[int]") -> bytes:
     """In a form that deflates well: the lower halves, then the upper ones."""
-    halves = array("H", _in_order(numbers).tobytes())
+    halves = array("H", _little_endian(numbers).tobytes())
     return halves[::2].tobytes() + halves[1::2].tobytes()
 
 
-def _in_order(numbers: "array[int]") -> "array[int]":
+def _little_endian(numbers: "array[int]") -> "array[int]":
     """Little-endian on any machine, or back from that."""
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -304,7 +304,7 @@ def encode(index: ExtentIndex) -> bytes:
     }
     del fields["places"], fields["subjects"]
     facts = json.dumps(fields, separators=(",", ":")).encode()
-    arrays = _in_order(units).tobytes() + index.places + index.subjects
+    arrays = _little_endian(units).tobytes() + index.places + index.subjects
     first, second = zlib.compress(facts, 1), zlib.compress(arrays, 1)
     rest = HEADER.pack(MAGIC, 0, len(first), len(facts), len(arrays))[12:] + first + second
     return MAGIC + crc32(rest).to_bytes(4, "little") + rest
@@ -315,13 +315,13 @@ def decode(data: bytes) -> ExtentIndex | None:
     if len(data) < HEADER.size:
         return None
     magic, crc, length, size, arrays_size = HEADER.unpack_from(data)
-    if magic != MAGIC or crc32(data[12:]) != crc or not 0 < size <= LARGEST or arrays_size > LARGEST:
+    if magic != MAGIC or crc32(data[12:]) != crc or not 0 < size <= MAX_PART_BYTES or arrays_size > MAX_PART_BYTES:
         return None
     middle = HEADER.size + length
     fields: dict[str, Any] = json.loads(zlib.decompressobj().decompress(data[HEADER.size : middle], size))
     arrays = zlib.decompressobj().decompress(data[middle:], arrays_size) if arrays_size else b""
     ends = 8 * fields["units"]
-    units = list(accumulate(_in_order(array("Q", arrays[:ends]))))
+    units = list(accumulate(_little_endian(array("Q", arrays[:ends]))))
     fields["kinds"] = dict(fields["kinds"])
     fields["queues"] = tuple(accumulate(fields["queues"]))
     fields["units"] = tuple(zip(units[::2], units[1::2], strict=True))
@@ -350,21 +350,21 @@ def load(disk: Disk, place: Place, log_id: bytes) -> ExtentIndex | None:
     return index if index is not None and (index.log_id, index.sequence, index.taken) == wanted else None
 
 
-def is_kept(disk: Disk, place: Place) -> bool:
+def is_stored(disk: Disk, place: Place) -> bool:
     """Is there an index of this format beside the extent? Of another extent it may be. Raises OSError."""
-    begun = _begins(disk, place)
+    begun = _header_of(disk, place)
     return begun is not None and begun[: len(MAGIC)] == MAGIC
 
 
-def begins(disk: Disk, place: Place) -> bytes | None:
-    """What the index beside the extent begins with: another one has another checksum there. None: it has none."""
+def header_of(disk: Disk, place: Place) -> bytes | None:
+    """The header of the index beside the extent, by whose checksum two differ; None: there is none."""
     try:
-        return _begins(disk, place)
+        return _header_of(disk, place)
     except OSError:
         return None
 
 
-def _begins(disk: Disk, place: Place) -> bytes | None:
+def _header_of(disk: Disk, place: Place) -> bytes | None:
     try:
         file = disk.open_read(path_of(place))
     except FileNotFoundError:
@@ -388,10 +388,10 @@ def load_or_build(disk: Disk, history: History, state: ControlState, place: Plac
         finally:
             reader.close()
         with contextlib.suppress(OSError):
-            keep(disk, place, index)
+            store(disk, place, index)
     return index
 
 
-def keep(disk: Disk, place: Place, index: ExtentIndex) -> None:
+def store(disk: Disk, place: Place, index: ExtentIndex) -> None:
     """Put the index beside its extent. Raises OSError."""
     replace_file(disk, path_of(place), encode(index))

@@ -31,7 +31,7 @@ from pipeline.filters import Filters
 from pipeline.log_files import Last, LogFiles
 from pipeline.rows import batches
 from recovery import extent_index
-from recovery.extent_index import BLOCK
+from recovery.extent_index import BLOCK_BYTES
 from tests.logger.extents import content
 from tests.pipeline import reference
 from tests.pipeline.reference import Row
@@ -104,10 +104,10 @@ def test_an_extent_is_read_in_windows(
     works, rows = request.getfixturevalue(which)
     log = works.log()
     assert max(row["end_lsn"] - row["lsn"] for row in rows) > log.extent_bytes
-    for size in (BLOCK, 20_000):
+    for size in (BLOCK_BYTES, 20_000):
         monkeypatch.setattr(windows, "WINDOW", size)
         monkeypatch.setattr(dividing, "WINDOW", size)
-        monkeypatch.setattr(dividing, "PART", BLOCK)
+        monkeypatch.setattr(dividing, "PART", BLOCK_BYTES)
         assert told(log, works.disk) == rows
         disk = Counting(works.world.disk)
         assert told(log, disk, columns=("lsn",)) == [{"lsn": row["lsn"]} for row in rows]

@@ -207,7 +207,7 @@ def index(works: Works) -> list[str]:
     built = []
     for place in list(history.places().values())[:-1]:
         with contextlib.closing(log.reader(history)) as reader, contextlib.suppress(LogDamaged):
-            extent_index.keep(disk, place, extent_index.build(reader, place, log.log_id, log.extent_bytes))
+            extent_index.store(disk, place, extent_index.build(reader, place, log.log_id, log.extent_bytes))
             built.append(extent_index.path_of(place))
     return built
 

@@ -18,13 +18,13 @@ from logger.frame import HEADER
 from logger.history import History
 from recovery import extent_index, records
 from recovery.extent_index import (
-    BLOCK,
-    FEW,
+    BLOCK_BYTES,
+    MAX_NAMED_QUEUES,
     Block,
     ExtentIndex,
     decode,
     encode,
-    is_kept,
+    is_stored,
     load,
     load_or_build,
     queue_of_one_call,
@@ -166,7 +166,7 @@ def expected(history: History, state: ControlState, sequence: int) -> ExtentInde
     ]
     start = sequence * EXTENT
     view = reader.view(sequence)
-    crcs = [crc32(view.read(at, BLOCK)) for at in range(start, start + EXTENT, BLOCK)]
+    crcs = [crc32(view.read(at, BLOCK_BYTES)) for at in range(start, start + EXTENT, BLOCK_BYTES)]
     reader.close()
     kinds = sorted(one[2] for one in found)
     times = [one[4] for one in found] or [0]
@@ -182,8 +182,8 @@ def expected(history: History, state: ControlState, sequence: int) -> ExtentInde
         queues=tuple(sorted(set().union(*(one[5] for one in found)))),
         units=ranges({one[3] for one in found if one[3]}),
         blocks=tuple(
-            block([one for one in found if at <= one[0] < at + BLOCK], crc)
-            for at, crc in zip(range(start, start + EXTENT, BLOCK), crcs, strict=True)
+            block([one for one in found if at <= one[0] < at + BLOCK_BYTES], crc)
+            for at, crc in zip(range(start, start + EXTENT, BLOCK_BYTES), crcs, strict=True)
         ),
         places=places_of([one[0] for one in found], start),
         subjects=halves([max(one[5]) if len(one[5]) == 1 else 0 for one in found]),
@@ -313,24 +313,24 @@ def test_an_index_of_the_format_before_is_built_again() -> None:
     disk, state, history = logged()
     place = history.places()[1]
     right = load_or_build(disk, history, state, place)
-    assert is_kept(disk, place)
+    assert is_stored(disk, place)
     path = extent_index.path_of(place)
     content = b'{"log_id": "00"}'
     rest = len(content).to_bytes(4, "little") + zlib.compress(content)
     disk.poke(path, b"QMGRIDX1" + crc32(rest).to_bytes(4, "little") + rest)
-    assert not is_kept(disk, place)
+    assert not is_stored(disk, place)
     assert load(disk, place, ID) is None
     assert load_or_build(disk, history, state, place) == right
-    assert is_kept(disk, place)
+    assert is_stored(disk, place)
 
 
-@pytest.mark.parametrize("count", [FEW, FEW + 1])
+@pytest.mark.parametrize("count", [MAX_NAMED_QUEUES, MAX_NAMED_QUEUES + 1])
 def test_the_queues_of_a_block_are_named_unless_there_are_too_many(count: int) -> None:
     bodies = [(int(Kind.GET), 0, records.Get(number, [1]).encode()[2]) for number in range(count)]
     disk, state = written_by_the_log([*bodies, *[(int(Kind.GET), 0, bytes(12))] * 6000])
     history = History(disk, [ACTIVE], ID, EXTENT)
     index = load_or_build(disk, history, state, history.places()[1])
-    assert [one.queues for one in index.blocks] == [None if count > FEW else tuple(range(count)), (0,)]
+    assert [one.queues for one in index.blocks] == [None if count > MAX_NAMED_QUEUES else tuple(range(count)), (0,)]
     assert index.queues == tuple(range(count))
 
 
@@ -339,11 +339,11 @@ def test_a_record_at_the_border_of_two_blocks_counts_in_the_one_that_it_begins()
     bodies = [records.Put(queue, 0, b"", b"").encode()[2] for queue in (1, 2)]
     size = 1024 - HEADER.size
     first, second = ((int(Kind.PUT), 0, body.ljust(size, b"x")) for body in bodies)
-    disk, state = written_by_the_log([first] * (BLOCK // 1024) + [second] * (EXTENT // 1024))
+    disk, state = written_by_the_log([first] * (BLOCK_BYTES // 1024) + [second] * (EXTENT // 1024))
     history = History(disk, [ACTIVE], ID, EXTENT)
     index = load_or_build(disk, history, state, history.places()[1])
     assert [one.queues for one in index.blocks[:2]] == [(1,), (2,)]
-    assert index.blocks[0].records == BLOCK // 1024
+    assert index.blocks[0].records == BLOCK_BYTES // 1024
 
 
 def test_an_index_that_says_that_it_is_larger_than_any_is_none() -> None:
@@ -352,7 +352,7 @@ def test_an_index_that_says_that_it_is_larger_than_any_is_none() -> None:
     assert decode(data) is not None
     for at in (16, 20):
         rest = bytearray(data[12:])
-        struct.pack_into("<I", rest, at - 12, extent_index.LARGEST + 1)
+        struct.pack_into("<I", rest, at - 12, extent_index.MAX_PART_BYTES + 1)
         assert decode(data[:8] + struct.pack("<I", crc32(rest)) + rest) is None
 
 
