@@ -67,7 +67,7 @@ class Media:
         self._checkpoint = checkpoint
         self._one_at_a_time = threading.Lock()
         self._recreating = 0  # the thread that does
-        self._recorded: dict[int, tuple[image.Place, int]] = {}  # by queue: its image, and when it was recorded
+        self._recorded: dict[int, tuple[image.ImagePlace, int]] = {}  # by queue: its image, and when it was recorded
         self._looked_us = 0  # when that was looked at last, by the steady clock
 
     # ---- recording
@@ -261,7 +261,7 @@ class Media:
             if place is None or recorded[number] <= oldest_us or place.start <= oldest
         ]
 
-    def _when_recorded(self, images: dict[int, image.Place]) -> dict[int, int]:
+    def _when_recorded(self, images: dict[int, image.ImagePlace]) -> dict[int, int]:
         """When the images of these queues were recorded, by the steady clock, which nobody sets back or forth.
 
         An image says when by the wall clock. It was recorded since the last look where it is not the one of that time.
@@ -400,7 +400,7 @@ class Media:
             engine.say("AMQ9002", text=str(exc))
         return new.depth
 
-    def _place_of(self, queue: Queue) -> image.Place:
+    def _place_of(self, queue: Queue) -> image.ImagePlace:
         if queue.image is not None:
             return queue.image
         if not self._state.recoverable(queue):
@@ -408,7 +408,7 @@ class Media:
             raise NotImageRecoverable(text, name=queue.name)
         raise MediaImageMissing(f"this log has no media image of queue {queue.name!r}", name=queue.name)
 
-    def _build(self, rebuild: Rebuild, place: image.Place, until: int, progress: Progress) -> None:
+    def _build(self, rebuild: Rebuild, place: image.ImagePlace, until: int, progress: Progress) -> None:
         with contextlib.closing(self._log.live_reader()) as reader:
             rebuild.add_image(image.read(reader, place, until), place)
         with contextlib.closing(self._log.live_reader()) as reader:

@@ -17,7 +17,7 @@ from qmgr.message import describe
 from qmgr.objects import QmgrDefinition, QueueDefinition, is_event_queue
 from qmgr.opened import LastOpened, Opened, open_block
 from qmgr.segments import SegmentReader
-from recovery.image import Place
+from recovery.image import ImagePlace
 
 HIGH, LOW, FULL = 1, 2, 4  # events of the depth that a queue waits for
 
@@ -52,7 +52,7 @@ class Queue(Finding):
         self.fresh: tuple[Items, Items] = [], []  # in no segment yet: non-persistent, and persistent
         self.removed: dict[Entry, bytes] | None = None  # while a checkpoint writes: bodies of what is taken meanwhile
         self.left_over = 0  # surplus of its segments that the last checkpoint did not give back
-        self.image: Place | None = None  # the media image to recover from
+        self.image: ImagePlace | None = None  # the media image to recover from
         self.imaging = 0  # LSN where the one began that was begun last
         self.changed = True  # since the last checkpoint
         self.catalogue_line = b""  # what the last checkpoint says of the queue

@@ -26,7 +26,7 @@ from qmgr.store import Store, used_up
 from recovery import records
 from recovery.backouts import Backouts
 from recovery.errors import NotRecoverable
-from recovery.image import Image, Place
+from recovery.image import Image, ImagePlace
 from recovery.records import ImagePart, decode
 from recovery.uows import Uow
 
@@ -70,7 +70,7 @@ class Rebuild(Store):
 
     # ---- images
 
-    def add_image(self, image: Image, place: Place) -> Queue:
+    def add_image(self, image: Image, place: ImagePlace) -> Queue:
         """Begin with what the image of a queue, at this place, holds. Raises LogDamaged, QueueDamaged, OSError."""
         queue = self.new_queue(decode_definition(image.definition))
         self.queues[queue.name] = queue

@@ -12,7 +12,7 @@ from qmgr.store import Store
 from recovery import backouts
 from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
-from recovery.image import Place
+from recovery.image import ImagePlace
 
 
 class Resource(Store):
@@ -45,7 +45,7 @@ class Resource(Store):
         self.queues[queue.name] = queue
         self.by_id[queue.id] = queue
         queue.next_sequence = fields["next"]
-        queue.image = Place(*fields["image"]) if self.imaged and fields.get("image") else None
+        queue.image = ImagePlace(*fields["image"]) if self.imaged and fields.get("image") else None
         others, persistent = map(backouts.read, fields["backouts"])
         queue.backed_out = others if volatile else Backouts(), persistent
         described = [from_description(one) for one in fields["segments"]]

@@ -17,7 +17,7 @@ from qmgr.queue import Queue
 from qmgr.segments import large_bytes
 from recovery import records, uows
 from recovery.errors import QueueDamaged
-from recovery.image import Place
+from recovery.image import ImagePlace
 from recovery.uows import Uow, UowTable
 
 QUEUE = itemgetter(0)  # of a get of a unit of work
@@ -360,7 +360,7 @@ class State(ABC):
             return
         queue = self.new_queue(definition)
         if self.imaged and self.recoverable(queue):
-            queue.image = Place(lsn, lsn, lsn, time)
+            queue.image = ImagePlace(lsn, lsn, lsn, time)
         self.queues[definition.name] = queue
         self.by_id[definition.id] = queue
         self.next_queue = max(self.next_queue, definition.id + 1)
@@ -411,7 +411,7 @@ class State(ABC):
     def _image_end(self, record: records.ImageEnd, lsn: int, end: int, time: int) -> None:
         queue = self.by_id.get(record.queue)
         if queue is not None and self.recoverable(queue):  # else it was deleted, or altered, meanwhile
-            queue.image = Place(record.start, record.checkpoint, record.media, time)
+            queue.image = ImagePlace(record.start, record.checkpoint, record.media, time)
             queue.changed = True
 
     def _take_catalog(self, record: records.Catalog, lsn: int, end: int, time: int) -> None:

@@ -28,7 +28,7 @@ from qmgr.rebuild import Rebuild
 from qmgr.store import Store
 from recovery import image, records
 from recovery.errors import NotRecoverable
-from recovery.image import Place
+from recovery.image import ImagePlace
 from recovery.records import Kind, decode
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Survey:
     time: int = 0  # of the last record, microseconds since 1970-01-01 UTC
     epoch: int = 0
     qmgr: QmgrDefinition = attrs.Factory(QmgrDefinition)
-    queues: dict[int, tuple[QueueDefinition, Place | None]] = attrs.Factory(dict)
+    queues: dict[int, tuple[QueueDefinition, ImagePlace | None]] = attrs.Factory(dict)
     aliases: dict[str, AliasDefinition] = attrs.Factory(dict)
     counters: dict[str, int] = attrs.Factory(lambda: {"queue": 1, "segment": 1})
     pieces: list[dict[str, Any]] = attrs.Factory(list)  # of an image of the definitions that is not complete yet,
@@ -61,7 +61,7 @@ class Survey:
         match record:
             case records.Define(encoded):
                 definition = decode_definition(encoded)
-                begins = Place(at, at, at, time) if self.complete else None  # else it may be an older one, altered
+                begins = ImagePlace(at, at, at, time) if self.complete else None  # else it may be an older one, altered
                 _, place = self.queues.get(definition.id, (None, begins))
                 self.queues[definition.id] = definition, place
                 self.counters["queue"] = max(self.counters["queue"], definition.id + 1)
@@ -69,7 +69,7 @@ class Survey:
                 self.queues.pop(number, None)
             case records.ImageEnd(number, start, checkpoint, media):
                 if number in self.queues:
-                    self.queues[number] = self.queues[number][0], Place(start, checkpoint, media, time)
+                    self.queues[number] = self.queues[number][0], ImagePlace(start, checkpoint, media, time)
             case records.AlterQmgr(encoded):
                 self.qmgr = decode_qmgr(encoded)
             case records.DefineAlias(encoded):
@@ -101,7 +101,7 @@ class Survey:
         for one in (queue for piece in pieces for queue in piece["queues"]):
             definition = read_definition(one["definition"])
             _, known = before.get(definition.id, (None, None))
-            self.queues[definition.id] = definition, Place(*one["image"]) if one["image"] else known
+            self.queues[definition.id] = definition, ImagePlace(*one["image"]) if one["image"] else known
         for record, at, time in since:
             self.take(record, at, time)
 

@@ -23,7 +23,7 @@ from recovery.backouts import Backouts
 from recovery.records import Define, ImageEnd, ImagePart, ImageStart, decode
 
 
-class Place(NamedTuple):
+class ImagePlace(NamedTuple):
     """Where an image lies, all LSNs, and when it was recorded."""
 
     start: int  # of its first record
@@ -44,7 +44,7 @@ class Image:
     parts: Iterator[ImagePart]
 
 
-EARLIER_PART = 516  # kind of the records whose cells had a header each
+HEADED_PART = 516  # kind of the parts of an earlier version, whose cells had a header each
 
 
 def notes(fields: dict[str, Any], checkpoint_lsn: int, units: dict[int, int]) -> bytes:
@@ -59,7 +59,7 @@ def notes(fields: dict[str, Any], checkpoint_lsn: int, units: dict[int, int]) ->
     return json.dumps(said).encode()
 
 
-def read(reader: LogReader, place: Place, durable: int) -> Image:
+def read(reader: LogReader, place: ImagePlace, durable: int) -> Image:
     """The image at this place; its parts are read as they are asked for. Raises LogDamaged.
 
     The log was durable up to the LSN `durable`.
@@ -76,7 +76,7 @@ def read(reader: LogReader, place: Place, durable: int) -> Image:
 
     def parts() -> Iterator[ImagePart]:
         for raw in raws:
-            if raw.kind == EARLIER_PART:
+            if raw.kind == HEADED_PART:
                 text = (
                     f"the media image at {lsn.text(place.start)} of the log is of an earlier version; record a new one"
                 )

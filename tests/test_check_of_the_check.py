@@ -18,7 +18,7 @@ from qmgr.state import State
 from qmgr.store import Store
 from recovery import image
 from recovery.backouts import Backouts
-from recovery.image import Place
+from recovery.image import ImagePlace
 from tests.sim.life import AUTOMATIC, Life, Lookout, Setup, Violation
 from tests.sim.loss import LOSE_ALL, mixed
 from tests.sim.paging import Counted
@@ -167,7 +167,7 @@ def an_image_counts_before_its_end(patch: pytest.MonkeyPatch) -> None:
 
     def start(self: State, record: Any, lsn: int, end: int, time: int) -> None:
         real(self, record, lsn, end, time)
-        self.by_id[record.queue].image = Place(lsn, lsn, lsn, time)
+        self.by_id[record.queue].image = ImagePlace(lsn, lsn, lsn, time)
 
     patch.setattr(State, "_image_start", start)
 

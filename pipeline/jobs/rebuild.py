@@ -54,7 +54,7 @@ from qmgr.pointintime import recover_to, refuse_target
 from qmgr.survey import TELLING, Survey
 from recovery import backouts, records
 from recovery.errors import NotRecoverable
-from recovery.image import Place
+from recovery.image import ImagePlace
 from recovery.records import Kind
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Known:
 
     number: int
     name: str
-    place: Place
+    place: ImagePlace
     image: Extent | None = None  # None: it began empty, when it was defined
     units: dict[int, int] = attrs.field(factory=dict)  # those in flight at its checkpoint -> their first LSN
     backouts: dict[int, int] = attrs.field(factory=dict)  # by sequence
@@ -382,7 +382,7 @@ def known_queues(found: Found, log: LogFiles) -> tuple[list[Known], list[str]]:
     return known, missing
 
 
-def _from_image(number: int, name: str, place: Place, found: Found) -> Known:
+def _from_image(number: int, name: str, place: ImagePlace, found: Found) -> Known:
     notes = json.loads(found.begun[place.start])
     return Known(
         number,

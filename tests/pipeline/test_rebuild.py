@@ -27,7 +27,7 @@ from qmgr.errors import Damaged
 from qmgr.objects import QueueDefinition
 from qmgr.survey import Survey
 from recovery.errors import NotRecoverable
-from recovery.image import Place
+from recovery.image import ImagePlace
 from recovery.records import Kind
 from tests.conftest import SOAK
 from tests.model import Model
@@ -285,10 +285,10 @@ def test_a_queue_that_can_not_be_built_is_named_with_what_it_needs(tmp_path: Pat
     log = LogFiles(directories=("/log",), log_id=bytes(16), extent_bytes=1 << 18)
     survey = Survey(5 << 18, 9 << 18, complete=True)
     survey.queues = {
-        1: (QueueDefinition(name="GONE", id=1), Place(3 << 18, 3 << 18, (3 << 18) + 800, 0)),
+        1: (QueueDefinition(name="GONE", id=1), ImagePlace(3 << 18, 3 << 18, (3 << 18) + 800, 0)),
         2: (QueueDefinition(name="NEVER", id=2), None),
-        3: (QueueDefinition(name="NEW", id=3), Place(6 << 18, 6 << 18, 6 << 18, 0)),
-        4: (QueueDefinition(name="IMAGED", id=4), Place(7 << 18, (7 << 18) - 8, 6 << 18, 0)),
+        3: (QueueDefinition(name="NEW", id=3), ImagePlace(6 << 18, 6 << 18, 6 << 18, 0)),
+        4: (QueueDefinition(name="IMAGED", id=4), ImagePlace(7 << 18, (7 << 18) - 8, 6 << 18, 0)),
     }
     notes = '{"units": {"12": 9000}, "backouts": {"3": 2}}'
     known, missing = rebuild.known_queues(Found(survey, {7 << 18: notes}, {7 << 18: 8 << 18}), log)

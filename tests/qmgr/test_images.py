@@ -13,7 +13,7 @@ from logger import at_rest
 from qmgr import housekeeping, ini
 from qmgr.errors import MediaImageMissing, Mistake, NotImageRecoverable
 from qmgr.media import Media
-from recovery.image import Place
+from recovery.image import ImagePlace
 from recovery.records import Kind
 from tests.qmgr.world import DATA, NAME, World, bodies
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
@@ -35,7 +35,7 @@ def world(**options: Any) -> World:
     return made
 
 
-def images(made: World) -> dict[str, Place | None]:
+def images(made: World) -> dict[str, ImagePlace | None]:
     """Where the image of each queue lies."""
     return {name: queue.image for name, queue in made.qm._engine.state.queues.items()}
 
