@@ -29,7 +29,7 @@ from qmgr.survey import Survey, past_damage, rebuilt, survey
 from qmgr.translated import translated
 from recovery import mend
 from recovery.checkpoint import Checkpoint, encode_file
-from recovery.diagnosis import ROWS, Does, Examination, Finding, Put
+from recovery.diagnosis import ROWS, Cure, Examination, Finding, Put
 from recovery.repair import examine
 from recovery.restart import RestartReport
 
@@ -47,7 +47,7 @@ class Repair:
 
     @property
     def needed(self) -> bool:
-        return self.interrupted or any(one.row.does is not Does.KEEP for one in self.examination.findings)
+        return self.interrupted or any(one.row.cure is not Cure.KEEP for one in self.examination.findings)
 
     def lines(self) -> list[str]:
         """All of it, for people."""

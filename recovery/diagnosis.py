@@ -11,7 +11,7 @@ from logger.extent import ExtentHeader
 from logger.forensics import Evidence
 
 
-class Does(enum.Enum):
+class Cure(enum.Enum):
     """What repair does with something that was found."""
 
     KEEP = "keep"
@@ -26,7 +26,7 @@ class Row:
 
     name: str
     found: str
-    does: Does
+    cure: Cure
     how: str  # what repair does
     loses: str = "nothing"
 
@@ -34,86 +34,86 @@ class Row:
 UNITS = "the units of work whose commits lie beyond"
 
 TABLE = (
-    Row("control_one_copy_torn", "one copy of the control file is not whole", Does.KEEP, "the other one counts"),
-    Row("control_no_whole_copy", "no copy of the control file is whole", Does.REBUILD, "it is made of the extents"),
-    Row("control_missing", "the control file is missing", Does.REBUILD, "it is made of the extents"),
-    Row("control_stale", "the control file is an older copy", Does.REBUILD, "it is made of the extents"),
-    Row("control_foreign", "the control file belongs to another log", Does.REBUILD, "it is made of the extents"),
-    Row("checkpoint_newest_damaged", "the newest checkpoint file is not whole", Does.KEEP, "the one before counts"),
-    Row("checkpoint_foreign", "a checkpoint file belongs to another queue manager", Does.KEEP, "the other one counts"),
+    Row("control_one_copy_torn", "one copy of the control file is not whole", Cure.KEEP, "the other one counts"),
+    Row("control_no_whole_copy", "no copy of the control file is whole", Cure.REBUILD, "it is made of the extents"),
+    Row("control_missing", "the control file is missing", Cure.REBUILD, "it is made of the extents"),
+    Row("control_stale", "the control file is an older copy", Cure.REBUILD, "it is made of the extents"),
+    Row("control_foreign", "the control file belongs to another log", Cure.REBUILD, "it is made of the extents"),
+    Row("checkpoint_newest_damaged", "the newest checkpoint file is not whole", Cure.KEEP, "the one before counts"),
+    Row("checkpoint_foreign", "a checkpoint file belongs to another queue manager", Cure.KEEP, "the other one counts"),
     Row(
         "checkpoints_lost_log_complete",
         "no checkpoint file can be used, and the log reaches back to its first record",
-        Does.REBUILD,
+        Cure.REBUILD,
         "everything is replayed from the first record",
         "non-persistent messages",
     ),
     Row(
         "checkpoints_lost_images_there",
         "no checkpoint file can be used, and the log has images of the queues",
-        Does.REBUILD,
+        Cure.REBUILD,
         "the queues are rebuilt from their images and the log",
         "non-persistent messages",
     ),
     Row(
         "checkpoints_lost",
         "no checkpoint file can be used, and the log does not reach back to its first record",
-        Does.REFUSE,
+        Cure.REFUSE,
         "restore data and log from one backup",
     ),
     Row(
         "log_behind_the_checkpoint",
         "the log does not reach back to the newest checkpoint that can be used",
-        Does.CUT,
+        Cure.CUT,
         "that one is used, with nothing of the log",
         "what was done since that checkpoint",
     ),
-    Row("extent_missing", "an extent is missing", Does.CUT, "the log is cut before it", UNITS),
-    Row("extent_in_the_archive", "an extent that a restart needs is in the archive", Does.REBUILD, "it is put back"),
-    Row("extent_short", "an extent was cut", Does.CUT, "the log is cut where it ends", UNITS),
-    Row("extent_foreign", "an extent belongs to another log", Does.CUT, "the log is cut before it", UNITS),
-    Row("extent_stale", "an extent is an older copy", Does.CUT, "the log is cut before it", UNITS),
-    Row("extents_swapped", "extents lie under each other's names", Does.REBUILD, "they are put back"),
-    Row("extent_damaged_in_the_middle", "a record can't be read, later ones can", Does.CUT, "the log is cut", UNITS),
-    Row("extent_damaged_at_the_tail", "the last records can't be read", Does.CUT, "the log is cut", UNITS),
-    Row("extent_header_damaged", "the header of an extent is not whole", Does.KEEP, "each record says where it is"),
+    Row("extent_missing", "an extent is missing", Cure.CUT, "the log is cut before it", UNITS),
+    Row("extent_in_the_archive", "an extent that a restart needs is in the archive", Cure.REBUILD, "it is put back"),
+    Row("extent_short", "an extent was cut", Cure.CUT, "the log is cut where it ends", UNITS),
+    Row("extent_foreign", "an extent belongs to another log", Cure.CUT, "the log is cut before it", UNITS),
+    Row("extent_stale", "an extent is an older copy", Cure.CUT, "the log is cut before it", UNITS),
+    Row("extents_swapped", "extents lie under each other's names", Cure.REBUILD, "they are put back"),
+    Row("extent_damaged_in_the_middle", "a record can't be read, later ones can", Cure.CUT, "the log is cut", UNITS),
+    Row("extent_damaged_at_the_tail", "the last records can't be read", Cure.CUT, "the log is cut", UNITS),
+    Row("extent_header_damaged", "the header of an extent is not whole", Cure.KEEP, "each record says where it is"),
     Row(
         "extent_of_history_bad",
         "an extent that no restart needs, but media recovery may, is missing or was cut",
-        Does.KEEP,
+        Cure.KEEP,
         "record media images when the queue manager is started (rcdmqimg)",
     ),
-    Row("extent_not_needed", "an extent that a restart does not need is bad", Does.REBUILD, "it is left out"),
+    Row("extent_not_needed", "an extent that a restart does not need is bad", Cure.REBUILD, "it is left out"),
     Row(
         "damaged_before_the_checkpoint",
         "what a restart needs can't be read, and lies before the checkpoint",
-        Does.REFUSE,
+        Cure.REFUSE,
         "restore the extent, or data and log from one backup",
     ),
     Row(
         "older_checkpoint_used",
         "the log ends before the newest checkpoint, and not before the previous one",
-        Does.CUT,
+        Cure.CUT,
         "that one is used, and the log cut",
         UNITS,
     ),
     Row(
         "ini_missing",
         "qm.ini is missing",
-        Does.REBUILD,
+        Cure.REBUILD,
         "it is made of the log",
         "settings other than LogType, LogFilePages and LogPath",
     ),
     Row(
         "ini_and_control_missing",
         "qm.ini is missing, and the control file can't be read",
-        Does.REFUSE,
+        Cure.REFUSE,
         "bring one of them back, or write a qm.ini with LogType, LogFilePages and LogPath; then repair again",
     ),
-    Row("ini_pages_differ", "LogFilePages in qm.ini is not that of the log", Does.REFUSE, "set it as the log has it"),
-    Row("ini_type_differs", "LogType in qm.ini is not that of the log", Does.REFUSE, "run migmqlog again"),
-    Row("whose_log", "the files are of several logs, and none has most", Does.REFUSE, "restore from one backup"),
-    Row("no_log", "there is no extent of a log", Does.REFUSE, "restore from one backup; or LogPath is wrong"),
+    Row("ini_pages_differ", "LogFilePages in qm.ini is not that of the log", Cure.REFUSE, "set it as the log has it"),
+    Row("ini_type_differs", "LogType in qm.ini is not that of the log", Cure.REFUSE, "run migmqlog again"),
+    Row("whose_log", "the files are of several logs, and none has most", Cure.REFUSE, "restore from one backup"),
+    Row("no_log", "there is no extent of a log", Cure.REFUSE, "restore from one backup; or LogPath is wrong"),
 )
 ROWS = {row.name: row for row in TABLE}
 
@@ -223,14 +223,14 @@ class Examination:
 
     @property
     def refused(self) -> bool:
-        return any(one.row.does is Does.REFUSE for one in self.findings)
+        return any(one.row.cure is Cure.REFUSE for one in self.findings)
 
     def lines(self) -> list[str]:
         refused = self.refused
         said = [f"Found: {one}." for one in self.findings]
-        for row in dict.fromkeys(one.row for one in self.findings if not refused or one.row.does is Does.REFUSE):
-            said.append(f"Repair: {row.found}: {row.does.value}: {row.how}.")
-        for also in dict.fromkeys(one.row.loses for one in self.findings if one.row.does is Does.REBUILD):
+        for row in dict.fromkeys(one.row for one in self.findings if not refused or one.row.cure is Cure.REFUSE):
+            said.append(f"Repair: {row.found}: {row.cure.value}: {row.how}.")
+        for also in dict.fromkeys(one.row.loses for one in self.findings if one.row.cure is Cure.REBUILD):
             if also != "nothing":
                 said.append(f"Lost: {also}.")
         return said + (self.lost.lines() if self.lost else [])

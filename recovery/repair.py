@@ -24,7 +24,7 @@ from logger.forensics import Chain, Epochs, Evidence, look, most_common
 from logger.frame import END, FILL, PAD
 from recovery import checkpoint
 from recovery.checkpoint import Checkpoint, decode_file
-from recovery.diagnosis import ROWS, Does, Examination, Finding, Lost
+from recovery.diagnosis import ROWS, Cure, Examination, Finding, Lost
 from recovery.placing import Placed
 from recovery.records import Kind
 from recovery.remedy import CheckpointFile, End, Remedy
@@ -316,7 +316,7 @@ class _Examiner:
             self.note(row, used.path)
         if cut:
             self._note_damage(found, bool(gone))
-        if all(one.row.does is Does.KEEP for one in self.findings):
+        if all(one.row.cure is Cure.KEEP for one in self.findings):
             return Examination(findings=tuple(self.findings))
         remedy = self._remedy(state, found, cut=cut)
         return Examination(

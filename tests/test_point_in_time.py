@@ -23,7 +23,7 @@ from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, Reason, Unavaila
 from qmgr.objects import mangle
 from qmgr.ownership import own
 from recovery import checkpoint
-from recovery.diagnosis import Does
+from recovery.diagnosis import Cure
 from tests.conftest import SOAK
 from tests.model import Model
 from tests.qmgr.world import World, bodies
@@ -1006,7 +1006,7 @@ def test_damage_before_the_images_does_not_matter(compressed: bool) -> None:
     for name in (checkpoint.NAME, checkpoint.PREVIOUS):  # a repair builds all from the images too
         life.disk.remove(f"{DATA}/qmgrs/{NAME}/{name}")
     found = repairing.check(NAME, data_path=DATA, disk=life.disk).examination
-    assert [one.row.name for one in found.findings if one.row.does is Does.REBUILD] == ["checkpoints_lost_images_there"]
+    assert [one.row.name for one in found.findings if one.row.cure is Cure.REBUILD] == ["checkpoints_lost_images_there"]
     assert found.lost is None
 
 
