@@ -29,7 +29,7 @@ from qmgr.survey import Survey, past_damage, rebuilt, survey
 from qmgr.translated import translated
 from recovery import mend
 from recovery.checkpoint import Checkpoint, encode_file
-from recovery.diagnosis import ROWS, Cure, Examination, Finding, Put
+from recovery.diagnosis import ROWS, Cure, Examination, Finding, WriteBytes
 from recovery.repair import examine
 from recovery.restart import RestartReport
 
@@ -182,7 +182,7 @@ def _examine(disk: Disk, location: Location) -> Examination:
     )
     if not found:
         return examination
-    changes = (*examination.changes, Put(location.ini, ini.render(config).encode()))
+    changes = (*examination.changes, WriteBytes(location.ini, ini.render(config).encode()))
     return attrs.evolve(examination, findings=(*found, *examination.findings), changes=changes)
 
 

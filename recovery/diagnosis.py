@@ -171,7 +171,7 @@ class Lost:
 
 
 @attrs.frozen
-class Put:
+class WriteBytes:
     """A file gets these bytes."""
 
     path: str
@@ -179,7 +179,7 @@ class Put:
 
 
 @attrs.frozen
-class PutCopy:
+class WriteCopy:
     """A file gets the content of another, as it was."""
 
     path: str
@@ -187,7 +187,7 @@ class PutCopy:
 
 
 @attrs.frozen
-class PutMade:
+class WriteMade:
     """A file gets bytes that take some time to make; what else is written for them nothing refers to until then."""
 
     path: str
@@ -195,7 +195,7 @@ class PutMade:
 
 
 @attrs.frozen
-class PutCut:
+class WriteCut:
     """An extent is made anew: what readers see of it up to the LSN `end`, then zeros."""
 
     path: str
@@ -209,7 +209,7 @@ class Remove:
     path: str
 
 
-Change = Put | PutCopy | PutMade | PutCut | Remove
+Change = WriteBytes | WriteCopy | WriteMade | WriteCut | Remove
 
 
 @attrs.frozen(kw_only=True)

@@ -24,7 +24,7 @@ from logger.extent import SPARES
 from logger.history import extent_number, index_name
 from logger.migrate import copy
 from recovery.checkpoint import NAME, PREVIOUS
-from recovery.diagnosis import Change, Examination, Put, PutCopy, PutCut, PutMade, Remove
+from recovery.diagnosis import Change, Examination, Remove, WriteBytes, WriteCopy, WriteCut, WriteMade
 
 CHUNK = 1 << 20
 DIRECTORY = "repair-"
@@ -163,15 +163,15 @@ def _write(disk: Disk, path: str, change: Change) -> None:
 def _pieces(disk: Disk, change: Change) -> Iterator[bytes]:
     """What that file is to hold."""
     match change:
-        case Put():
+        case WriteBytes():
             yield change.data
-        case PutMade():
+        case WriteMade():
             yield change.make()
-        case PutCopy():
+        case WriteCopy():
             with contextlib.closing(open_plain(disk, change.source)) as original:
                 for at in range(0, original.size(), CHUNK):
                     yield original.read(at, CHUNK)
-        case PutCut():
+        case WriteCut():
             header = change.header
             yield header.encode() + bytes(PAGE * SPARES)
             left = header.extent_bytes

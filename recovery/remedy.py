@@ -14,7 +14,7 @@ from logger.control import ControlState
 from logger.extent import ExtentHeader, linear_number
 from logger.forensics import Chain, Epochs, Evidence
 from recovery.checkpoint import Checkpoint, encode_file
-from recovery.diagnosis import Change, Put, PutCopy, PutCut, PutMade, Remove
+from recovery.diagnosis import Change, Remove, WriteBytes, WriteCopy, WriteCut, WriteMade
 from recovery.placing import Placed
 from recovery.records import Kind
 
@@ -68,13 +68,13 @@ class Remedy:
         moved = [(number, seen) for number, seen in sorted(placed.right.items()) if seen.number != number]
         back = [held for sequence, held in placed.archived.items() if needed <= sequence <= last]
         there = [(placed.path_of(number), seen.path) for number, seen in moved + back if seen.path not in beyond]
-        changes += (PutCopy(path, source) for path, source in there if path not in anew)
+        changes += (WriteCopy(path, source) for path, source in there if path not in anew)
         after = self._state_after(epoch, made)
         kept = {placed.path_of(number) for number, _ in after.extents} | {change.path for change in changes}
         changes += (Remove(path) for path in sorted(beyond - kept))
         changes += self._checkpoint_changes()
         twice = [after.encode(number).ljust(control.COPY, b"\0") for number in (1, 2)]
-        changes.append(Put(control_path(self.log_directory), b"".join(twice)))
+        changes.append(WriteBytes(control_path(self.log_directory), b"".join(twice)))
         kept |= {change.path for change in changes}
         changes += (Remove(seen.path) for seen in [*placed.bad, *(seen for _, seen in moved)] if seen.path not in kept)
         return changes
@@ -104,7 +104,7 @@ class Remedy:
         """The highest that there was."""
         return max([self._epoch_told(), *(each.epoch for each in evidence.frames(self.end.chain.end))])
 
-    def _state_after(self, epoch: int, made: list[PutCut]) -> ControlState:
+    def _state_after(self, epoch: int, made: list[WriteCut]) -> ControlState:
         """It says that from the end on only a new epoch counts, as a restart does."""
         placed, found, needed = self.placed, self.end, self._needed
         active = sorted((s, n) for s, (n, _) in placed.here.items() if needed <= s <= self._last)[-MOST_EXTENTS:]
@@ -144,10 +144,10 @@ class Remedy:
         found, used, end = self.end, self.end.used, self.end.chain.end
         changes: list[Change] = []
         if found.make is not None:
-            changes.append(PutMade(used.path, found.make))
+            changes.append(WriteMade(used.path, found.make))
         elif found.made or used.found.durable > end:
             kept = attrs.evolve(used.found, durable=min(used.found.durable, end))
-            changes.append(Put(used.path, encode_file(kept, used.catalogue)))
+            changes.append(WriteBytes(used.path, encode_file(kept, used.catalogue)))
         for other in self.checkpoints:
             if other.path != used.path and (other.found.lsn > used.found.lsn or found.made):
                 changes.append(Remove(other.path))
@@ -155,7 +155,7 @@ class Remedy:
 
     # ---- extents
 
-    def _made_anew(self, epoch: int, evidence: Evidence) -> list[PutCut]:
+    def _made_anew(self, epoch: int, evidence: Evidence) -> list[WriteCut]:
         """Extents that get the right size, and the one in which the log is cut."""
         size, end = self.placed.extent_bytes, self.end.chain.end
         short = [sequence for sequence, (_, seen) in self.placed.here.items() if not seen.whole(size)]
@@ -164,7 +164,7 @@ class Remedy:
             wanted.add(end // size)
         return [self._up_to_the_end(sequence, epoch, evidence) for sequence in sorted(wanted)]
 
-    def _up_to_the_end(self, sequence: int, epoch: int, evidence: Evidence) -> PutCut:
+    def _up_to_the_end(self, sequence: int, epoch: int, evidence: Evidence) -> WriteCut:
         placed = self.placed
         number, seen = placed.here.get(sequence, (None, None))
         if number is None:  # nothing of it is needed
@@ -179,7 +179,7 @@ class Remedy:
             time=0,
         )
         end = min(self.end.chain.end, (sequence + 1) * placed.extent_bytes)
-        return PutCut(placed.path_of(number), header, end, evidence)
+        return WriteCut(placed.path_of(number), header, end, evidence)
 
     def _free_number(self) -> int:
         return next(n for n in range(len(self.placed.right) + 1) if n not in self.placed.right)

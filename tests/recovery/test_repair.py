@@ -26,7 +26,7 @@ from qmgr.repairing import Repair
 from qmgr.segments import segments_below
 from recovery import checkpoint, records
 from recovery.checkpoint import decode_file
-from recovery.diagnosis import TABLE, Lost, Put, PutMade
+from recovery.diagnosis import TABLE, Lost, WriteBytes, WriteMade
 from recovery.records import Kind
 from tests.conftest import SOAK
 from tests.model import Model
@@ -626,7 +626,7 @@ def test_segments_of_a_queue_that_is_built_again_of_images_get_such_numbers_too(
     life.disk.poke(segment_path(f"{where.queues}/{queue}", 900), b"segment")
     found = check(life)
     assert rows(found) == {"checkpoints_lost_images_there"}
-    made = [one.make() for one in found.examination.changes if isinstance(one, PutMade)]
+    made = [one.make() for one in found.examination.changes if isinstance(one, WriteMade)]
     decoded = decode_file(made[0])
     assert decoded is not None
     assert decoded[0].counters["segment"] > 900
@@ -1625,7 +1625,7 @@ def test_what_a_restart_declared_lost_stays_lost_when_the_control_file_is_made_a
     life.disk.remove(CONTROL)
     found = check(life)
     change = found.examination.changes[-1]
-    assert isinstance(change, Put)
+    assert isinstance(change, WriteBytes)
     anew = control.decode(change.data)
     assert anew is not None and (anew[1].epoch_from, anew[1].epoch) == (tail, state.epoch + 2)
     mended(life, "control_missing", killed.last)
@@ -1830,7 +1830,9 @@ def test_a_control_file_made_anew_says_what_the_lost_one_did(setup: Setup, seed:
                 other.disk.remove(CONTROL)
                 found = check(other)
                 assert found.examination.lost is None, found.lines()
-                [end] = [one for one in found.examination.changes if isinstance(one, Put) and one.path == CONTROL]
+                [end] = [
+                    one for one in found.examination.changes if isinstance(one, WriteBytes) and one.path == CONTROL
+                ]
                 repair(other)
             other.start()
             if not lost:
