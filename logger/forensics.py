@@ -19,7 +19,7 @@ from logger.extent import DATA, ExtentHeader, decode_header, file_name, is_blank
 from logger.frame import Frame
 from logger.reader import WINDOW, ExtentView, LogReader, whole_frames
 
-Epochs = tuple[int, int]  # from this LSN on, only frames of this epoch or a later one count
+EpochFrom = tuple[int, int]  # an LSN, and the epoch: from there on only frames of that one or a later one count
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +78,7 @@ class Evidence:
         self._extent_bytes = extent_bytes
         self.paths = paths
 
-    def follow(self, start: int, durable: int, epochs: Epochs) -> "Chain":
+    def follow(self, start: int, durable: int, epoch_from: EpochFrom) -> "Chain":
         """Read the records from LSN `start`, as a restart would, up to where they end or are damaged."""
         opened: dict[int, File] = {}
 
@@ -97,7 +97,7 @@ class Evidence:
             log_id=self._log_id,
             name=lambda sequence: self.paths.get(sequence, f"the extent of sequence {sequence}"),
             close=close,
-            last_epoch=epochs,
+            last_epoch=epoch_from,
         )
         damage, count, last = None, 0, 0
         try:

@@ -12,13 +12,14 @@ from logger.at_rest import control_path
 from logger.config import LogType
 from logger.control import ControlState
 from logger.extent import ExtentHeader, linear_number
-from logger.forensics import Chain, Epochs, Evidence
+from logger.forensics import Chain, Evidence
 from recovery.checkpoint import Checkpoint, encode_file
 from recovery.diagnosis import Change, Remove, WriteBytes, WriteCopy, WriteCut, WriteMade
 from recovery.placing import Placed
 from recovery.records import Kind
 
-MOST_EXTENTS = 511  # in a control file
+MAX_EXTENTS = 511  # in a control file
+Witness = tuple[int, int]  # an epoch, and an LSN from which on only frames of that one or a later one count
 
 
 @attrs.frozen
@@ -47,7 +48,7 @@ class Remedy:
     state: ControlState | None  # what the control file says, where it is believed
     placed: Placed
     checkpoints: list[CheckpointFile]  # newest first
-    told: list[Epochs]  # by extents and checkpoints
+    witnesses: list[Witness]  # extents and checkpoints
     log_directory: str
 
     def beyond(self) -> list[str]:
@@ -95,19 +96,19 @@ class Remedy:
         """The first sequence that a restart reads."""
         return self.end.used.found.head // self.placed.extent_bytes
 
-    def _epoch_told(self) -> int:
+    def _witnessed_epoch(self) -> int:
         """The highest that anything speaks of, but for frames beyond the end."""
         known = [] if self.state is None else [self.state.epoch]
-        return max([self.end.chain.epoch, *known, *(epoch for epoch, _ in self.told)])
+        return max([self.end.chain.epoch, *known, *(epoch for epoch, _ in self.witnesses)])
 
     def _epoch(self, evidence: Evidence) -> int:
         """The highest that there was."""
-        return max([self._epoch_told(), *(each.epoch for each in evidence.frames(self.end.chain.end))])
+        return max([self._witnessed_epoch(), *(each.epoch for each in evidence.frames(self.end.chain.end))])
 
     def _state_after(self, epoch: int, made: list[WriteCut]) -> ControlState:
         """It says that from the end on only a new epoch counts, as a restart does."""
         placed, found, needed = self.placed, self.end, self._needed
-        active = sorted((s, n) for s, (n, _) in placed.here.items() if needed <= s <= self._last)[-MOST_EXTENTS:]
+        active = sorted((s, n) for s, (n, _) in placed.here.items() if needed <= s <= self._last)[-MAX_EXTENTS:]
         table = {number: sequence for sequence, number in active}
         table |= {change.header.number: change.header.sequence for change in made}
         if placed.circular:
@@ -135,7 +136,7 @@ class Remedy:
             return 0
         if self.state is not None:
             return self.state.clean_end
-        told = max((epoch for epoch, _ in self.told), default=0)
+        told = max((epoch for epoch, _ in self.witnesses), default=0)
         clean = one.clean and chain.epoch == one.epoch == told
         return chain.end if clean and chain.last_kind == Kind.END_CHECKPOINT else 0
 

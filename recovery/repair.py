@@ -20,14 +20,14 @@ from logger.at_rest import active_path, control_path
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk, read_whole
-from logger.forensics import Chain, Epochs, Evidence, look, most_common
+from logger.forensics import Chain, Evidence, look, most_common
 from logger.frame import END, FILL, PAD
 from recovery import checkpoint
 from recovery.checkpoint import Checkpoint, decode_file
 from recovery.diagnosis import ROWS, Cure, Examination, Finding, Lost
 from recovery.placing import Placed
 from recovery.records import Kind
-from recovery.remedy import CheckpointFile, End, Remedy
+from recovery.remedy import CheckpointFile, End, Remedy, Witness
 
 Media = Callable[[list[bytes]], int]
 """The first LSN that media recovery needs by the catalogue of a checkpoint; 0: it has no image."""
@@ -185,7 +185,7 @@ class _Examiner:
             return None
         if state.log_type is not self.config.log_type:
             raise self.refuse("ini_type_differs", "qm.ini", f"the log is {state.log_type.value}")
-        newest = max(epoch for epoch, _ in self._epochs_told([(state.epoch, 0)]))
+        newest = max(epoch for epoch, _ in self._witnesses([(state.epoch, 0)]))
         if newest > state.epoch:
             self.note("control_stale", self.control, f"of epoch {state.epoch}, the log is at {newest}")
             return None
@@ -197,8 +197,8 @@ class _Examiner:
                 self.note("checkpoint_foreign", one.path)
                 self.checkpoints.remove(one)
 
-    def _epochs_told(self, more: Iterable[Epochs]) -> list[Epochs]:
-        """(epoch, LSN from which on only that and later ones count), as extents and checkpoints tell."""
+    def _witnesses(self, more: Iterable[Witness]) -> list[Witness]:
+        """What extents and checkpoints tell of epochs, and `more`."""
         mine = [one.found for one in self.checkpoints if one.found.log_id == self.log_id.hex()]
         headers = [seen.header for seen in self.files if seen.header is not None and seen.header.log_id == self.log_id]
         return [
@@ -269,17 +269,17 @@ class _Examiner:
         if state is not None:
             durable = max(durable, state.durable, state.clean_end)
             return evidence.follow(one.head, durable, (state.epoch_from, state.epoch))
-        told = self._epochs_told([])
-        witness = 0
+        witnesses = self._witnesses([])
+        durable_beyond = 0
         for each in evidence.frames(one.head):
-            told.append((each.epoch, each.durable or each.lsn))
-        epoch = max((epoch for epoch, _ in told), default=0)
-        epochs = min((at for k, at in told if k == epoch), default=one.head), epoch
+            witnesses.append((each.epoch, each.durable or each.lsn))
+        epoch = max((epoch for epoch, _ in witnesses), default=0)
+        epochs = min((at for k, at in witnesses if k == epoch), default=one.head), epoch
         chain = evidence.follow(one.head, durable, epochs)
         for each in evidence.frames(chain.end):  # an extent that is missing hides these from a reader
             if each.epoch >= chain.epoch and (each.lsn < epochs[0] or each.epoch >= epoch):
-                witness = max(witness, each.durable)
-        return evidence.follow(one.head, witness, epochs) if witness > chain.end else chain
+                durable_beyond = max(durable_beyond, each.durable)
+        return evidence.follow(one.head, durable_beyond, epochs) if durable_beyond > chain.end else chain
 
     def _no_end(self, state: ControlState | None) -> Refused:
         if not self.checkpoints:
@@ -333,7 +333,7 @@ class _Examiner:
             state=state,
             placed=self.placed,
             checkpoints=self.checkpoints,
-            told=self._epochs_told([]),
+            witnesses=self._witnesses([]),
             log_directory=self.config.path,
         )
 
