@@ -18,7 +18,7 @@ def details(kind: int, body: memoryview) -> str | None:
         case records.ImageStart(_, text) | records.CheckpointMark(_, text):
             return text.decode()
         case records.Catalog(flags, text):
-            first, last = bool(flags & records.FIRST), bool(flags & records.LAST)
+            first, last = bool(flags & records.CATALOG_FIRST), bool(flags & records.CATALOG_LAST)
             return json.dumps({"first": first, "last": last} | json.loads(text))
         case records.ImagePart() as part:
             there = part.cells - int.from_bytes(part.gone, "little").bit_count()

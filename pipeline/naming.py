@@ -21,7 +21,7 @@ from pipeline.opened import Extents
 from pipeline.operations import NONE, operations
 from recovery import extent_index
 from recovery.extent_index import ExtentIndex
-from recovery.records import LAST, Kind
+from recovery.records import CATALOG_LAST, Kind
 
 
 @attrs.define
@@ -148,5 +148,5 @@ def _learn(extents: Extents, known: _Known, start: int, stop: int) -> None:
             body = memoryview(batch.data)[int(batch.bodies[record]) : int(batch.ends[record])]
             if kind == Kind.DEFINE or not known.catalogued:
                 known.take(int(batch.headers["lsn"][record]), dict(definitions(kind, body)))
-            if kind == Kind.CATALOG and body[0] & LAST:
+            if kind == Kind.CATALOG and body[0] & CATALOG_LAST:
                 known.catalogued = True

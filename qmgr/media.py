@@ -44,7 +44,7 @@ from qmgr.verbs import refuse_alias
 from recovery import extent_index, image
 from recovery.checkpoint import Checkpoint, OnTaken
 from recovery.errors import QueueDamaged, RecoveryError
-from recovery.records import FIRST, LAST, Catalog, ImageEnd, ImagePart, ImageStart, UnitRecord
+from recovery.records import CATALOG_FIRST, CATALOG_LAST, Catalog, ImageEnd, ImagePart, ImageStart, UnitRecord
 from recovery.uows import Uow
 
 MINUTE_US = 60_000_000
@@ -230,7 +230,7 @@ class Media:
         else:
             said.insert(0, {"queues": []} | qmgr)
         last = len(said) - 1
-        flags = [(0 if at else FIRST) | (LAST if at == last else 0) for at in range(len(said))]
+        flags = [(0 if at else CATALOG_FIRST) | (CATALOG_LAST if at == last else 0) for at in range(len(said))]
         return [Catalog(flag, json.dumps(piece).encode()) for flag, piece in zip(flags, said, strict=True)]
 
     # ---- images that nobody asked for

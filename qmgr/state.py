@@ -415,9 +415,9 @@ class State(ABC):
             queue.changed = True
 
     def _take_catalog(self, record: records.Catalog, lsn: int, end: int, time: int) -> None:
-        if record.flags & records.FIRST:
+        if record.flags & records.CATALOG_FIRST:
             self.cataloging = lsn
-        if record.flags & records.LAST and self.cataloging:
+        if record.flags & records.CATALOG_LAST and self.cataloging:
             self.catalog, self.cataloging = self.cataloging, 0
 
     def media_lsn(self) -> int:

@@ -85,12 +85,12 @@ class Survey:
 
     def _take_catalog(self, flags: int, said: dict[str, Any]) -> None:
         """It is as of its first piece: what was read between the pieces is taken again when it is complete."""
-        if flags & records.FIRST:
+        if flags & records.CATALOG_FIRST:
             self.pieces, self.since = [], []
         elif not self.pieces:
             return  # it begins before what can be read
         self.pieces.append(said)
-        if not flags & records.LAST:
+        if not flags & records.CATALOG_LAST:
             return
         pieces, since, before = self.pieces, self.since, self.queues
         self.pieces, self.since, self.queues, self.complete = [], [], {}, True

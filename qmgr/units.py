@@ -22,7 +22,7 @@ from recovery import records
 from recovery.records import (
     GET_COST,
     GET_RUN,
-    PIECE,
+    MIN_PIECE_BYTES,
     PUT_COST,
     PUT_RUN,
     PUTS,
@@ -81,7 +81,7 @@ def unlogged_calls(unit: Uow, *, last: bool = False) -> bytes | Pieces:
     if unit.gets_logged:
         gets = gets[unit.gets_logged :]
     parts = encoded_calls(puts, gets, keep=last)
-    return b"".join(parts) if unit.held_back < PIECE else in_pieces(parts, unit.held_back)
+    return b"".join(parts) if unit.held_back < MIN_PIECE_BYTES else in_pieces(parts, unit.held_back)
 
 
 def rolled_forward(unit: Uow) -> RollForward:
@@ -186,7 +186,7 @@ class Units(Logged):
             size = unit.put_bytes + put_bytes
             promise += log.cost(records.roll_forward_cost(size, unit.persistent + messages))
             if unit.state is ACTIVE:
-                promise += log.cost(records.LARGEST_XID)
+                promise += log.cost(records.MAX_XID_BYTES)
         return promise
 
     def _cost_of_end(self, unit: Uow) -> int:

@@ -174,7 +174,7 @@ def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
             return {"qmgr": json.loads(attributes)}
         case records.Catalog(flags, content):
             said: dict[str, Any] = json.loads(content)
-            return {"first": bool(flags & records.FIRST), "last": bool(flags & records.LAST)} | said
+            return {"first": bool(flags & records.CATALOG_FIRST), "last": bool(flags & records.CATALOG_LAST)} | said
         case records.DefineAlias(definition):
             return {"definition": json.loads(definition)}
         case records.DeleteAlias(name):

@@ -58,12 +58,12 @@ GET_RUN = struct.Struct("<BIIQ")
 ONE_BASE = struct.Struct("<IIQ")
 PUT_COST = PUT_RUN.size  # the most bytes of a run that a put takes beside its message
 GET_COST = GET_RUN.size  # and a get
-MAX_XID_PART = 64  # bytes of gtrid and of bqual
+MAX_XID_PART_BYTES = 64  # of gtrid and of bqual
 IMAGE_PART = struct.Struct("<IQIIIB")
 IMAGE_END = struct.Struct("<IQQQ")
-FIRST, LAST = 1, 2  # flags of a CATALOG
-PIECE = 4096  # bytes: larger ones take longer to be copied once more than to be copied by themselves
-LARGEST_XID = XID.size + 2 * MAX_XID_PART
+CATALOG_FIRST, CATALOG_LAST = 1, 2  # flags
+MIN_PIECE_BYTES = 4096  # smaller ones cost less joined, though that copies them once more
+MAX_XID_BYTES = XID.size + 2 * MAX_XID_PART_BYTES
 
 
 class Kind(enum.IntEnum):
@@ -99,8 +99,8 @@ def _is_format_id(xid: Any, field: Any, value: Any) -> None:
 
 def _is_part(xid: Any, field: Any, value: Any) -> None:
     least = 1 if field.name == "gtrid" else 0
-    if not isinstance(value, bytes) or not least <= len(value) <= MAX_XID_PART:
-        raise ValueError(f"an Xid's {field.name} is {least} to {MAX_XID_PART} bytes, not {value!r}")
+    if not isinstance(value, bytes) or not least <= len(value) <= MAX_XID_PART_BYTES:
+        raise ValueError(f"an Xid's {field.name} is {least} to {MAX_XID_PART_BYTES} bytes, not {value!r}")
 
 
 @attrs.frozen(order=True)
@@ -385,7 +385,7 @@ def _encode_sequences(queue: int, sequences: Sequence[int]) -> bytes:
 
 def roll_forward_cost(puts_bytes: int, calls: int) -> int:
     """The most bytes that the body of a ROLL_FORWARD record takes with so many puts and gets."""
-    return LENGTH16.size + LARGEST_XID + puts_bytes + calls * max(PUT_COST, GET_COST)
+    return LENGTH16.size + MAX_XID_BYTES + puts_bytes + calls * max(PUT_COST, GET_COST)
 
 
 def put_many_cost(messages_bytes: int, count: int) -> int:
@@ -416,7 +416,7 @@ def run_of_puts(queue: int, ordinal: int, messages: list[Parts]) -> list[bytes]:
 
 def in_pieces(parts: list[bytes], most: int) -> bytes | Pieces:
     """The parts of a body, `most` bytes at most, as they are best copied: few and large ones as they lie."""
-    return Pieces(parts) if most >= len(parts) * PIECE else b"".join(parts)
+    return Pieces(parts) if most >= len(parts) * MIN_PIECE_BYTES else b"".join(parts)
 
 
 def run_of_gets(queue: int, sequences: Sequence[int]) -> bytes:

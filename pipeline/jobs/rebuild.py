@@ -413,7 +413,7 @@ def record_of(row: "Row") -> records.Record:
             return records.DeleteAlias(row["object"])
         case _:
             piece = json.loads(details)
-            flags = (records.FIRST if piece["first"] else 0) | (records.LAST if piece["last"] else 0)
+            flags = (records.CATALOG_FIRST if piece["first"] else 0) | (records.CATALOG_LAST if piece["last"] else 0)
             return records.Catalog(flags, details.encode())
 
 

@@ -176,7 +176,7 @@ def of_object(record: records.Record) -> Row:
         case records.AlterQmgr(attributes):
             return {"details": attributes.decode()}
         case records.Catalog(flags, content):
-            said = {"first": bool(flags & records.FIRST), "last": bool(flags & records.LAST)}
+            said = {"first": bool(flags & records.CATALOG_FIRST), "last": bool(flags & records.CATALOG_LAST)}
             return {"details": json.dumps(said | json.loads(content))}
         case records.DefineAlias(definition):
             return {"object": json.loads(definition)["name"], "details": definition.decode()}

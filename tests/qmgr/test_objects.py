@@ -10,7 +10,7 @@ from qmgr import Mistake, Reason, objects
 from qmgr.authority import Grant
 from qmgr.objects import QueueDefinition
 from qmgr.survey import Survey
-from recovery.records import FIRST, LAST, Catalog
+from recovery.records import CATALOG_FIRST, CATALOG_LAST, Catalog
 
 names = st.from_regex(r"[A-Za-z0-9._/%]{1,48}", fullmatch=True)
 
@@ -64,7 +64,7 @@ def test_what_a_later_version_has_added_to_an_image_of_the_definitions_is_passed
         "queues": [{"definition": json.loads(queue.encode()) | {"later": [1]}, "image": None}],
     }
     found = Survey(0, 0, complete=False)
-    found.take(Catalog(FIRST | LAST, json.dumps(said).encode()), 8, 0)
+    found.take(Catalog(CATALOG_FIRST | CATALOG_LAST, json.dumps(said).encode()), 8, 0)
     assert found.queues == {3: (queue, None)}
 
 
