@@ -16,8 +16,8 @@ from collections.abc import Iterator
 COUNT = struct.Struct("<I")
 STRETCH = struct.Struct("<Q256s")
 LARGE = struct.Struct("<QI")
-NONE = bytes(256)
-MANY, MOST = 255, (1 << 32) - 1
+NO_COUNTS = bytes(256)
+ESCAPE, MAX_COUNT = 255, (1 << 32) - 1  # ESCAPE: the count stands behind the stretches
 
 
 class Backouts:
@@ -34,20 +34,20 @@ class Backouts:
 
     def get(self, sequence: int) -> int:
         """How often this message was backed out."""
-        count = self._stretches.get(sequence >> 8, NONE)[sequence & 255]
-        return count if count < MANY else self._large[sequence]
+        count = self._stretches.get(sequence >> 8, NO_COUNTS)[sequence & 255]
+        return count if count < ESCAPE else self._large[sequence]
 
     def note(self, sequence: int, count: int) -> None:
         """So often, or more than can be told; 0: the message is gone."""
-        number, at, count = sequence >> 8, sequence & 255, min(count, MOST)
-        before = self._stretches.get(number, NONE)
-        if count >= MANY:
+        number, at, count = sequence >> 8, sequence & 255, min(count, MAX_COUNT)
+        before = self._stretches.get(number, NO_COUNTS)
+        if count >= ESCAPE:
             self._large[sequence] = count
-        elif before[at] == MANY:
+        elif before[at] == ESCAPE:
             del self._large[sequence]
         counts = bytearray(before)
-        counts[at] = min(count, MANY)
-        if counts == NONE:
+        counts[at] = min(count, ESCAPE)
+        if counts == NO_COUNTS:
             self._stretches.pop(number, None)
         else:
             self._stretches[number] = bytes(counts)
@@ -57,7 +57,7 @@ class Backouts:
         for number, counts in sorted(self._stretches.items()):
             for sequence, count in enumerate(counts, number << 8):
                 if count:
-                    yield sequence, count if count < MANY else self._large[sequence]
+                    yield sequence, count if count < ESCAPE else self._large[sequence]
 
     def copy(self) -> "Backouts":
         copy = Backouts()

@@ -12,8 +12,8 @@ from logger.control import ControlState
 from logger.errors import LogDamaged, NotInLog
 from logger.reader import LogReader, Record
 
-LOOKS = 6  # at what does not check out, after the first one
-PAUSE = 0.004  # seconds before the second look; doubled before each further one
+MAX_RETRIES = 6  # at what does not check out
+RETRY_PAUSE_SECONDS = 0.004  # before the first one; doubled before each further one
 Opened = Callable[[], tuple[ControlState, LogReader]]
 
 
@@ -29,27 +29,27 @@ class Following:
 
     def records(self, first: int) -> Iterator[Record]:
         """The records from LSN `first` on, of which one may begin before. Raises LogDamaged, NotInLog, OSError."""
-        at, looks, enough = first, 0, 0
+        at, retries, enough = first, 0, 0
         while True:
             known = max(self.state.durable, self.state.clean_end)
             try:
                 for record in self._reader.records(at, durable=known, resync=at == first):
                     yield record
-                    at, looks = record.end, 0
+                    at, retries = record.end, 0
                 self.end = self._reader.end
                 return
             except LogDamaged as exc:
                 if enough and at >= enough:  # what has come since is for whoever reads next
                     self.end = at
                     return
-                if looks == LOOKS:
+                if retries == MAX_RETRIES:
                     raise
                 enough = enough or exc.durable
-            looks += 1
-            self._pause(PAUSE * 2 ** (looks - 1))
-            self._open_again(at)
+            retries += 1
+            self._pause(RETRY_PAUSE_SECONDS * 2 ** (retries - 1))
+            self._reopen(at)
 
-    def _open_again(self, at: int) -> None:
+    def _reopen(self, at: int) -> None:
         self._reader.close()
         self.state, self._reader = self._opened()
         begins = self.state.head // self.state.extent_bytes * self.state.extent_bytes

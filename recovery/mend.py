@@ -31,7 +31,7 @@ DIRECTORY = "repair-"
 PLAN = "plan"
 PARTS = {"steps", "rests_on", "found", "lost"}  # of a plan, beside the CRC of them all
 DONE = "done"
-UNREAD = -1  # the size of a file that can't be opened
+UNREADABLE = -1  # instead of the size of a file
 
 
 def directories(disk: Disk, data_dir: str) -> list[str]:
@@ -56,7 +56,7 @@ def loses(disk: Disk, directory: str) -> list[str]:
 
 def prepare(disk: Disk, data_dir: str, log: LogConfig, examination: Examination) -> str:
     """Save the originals and write the plan; return the directory that has both. Changes nothing yet."""
-    directory = _fresh(disk, data_dir)
+    directory = _new_directory(disk, data_dir)
     for part in ("log", "log/active", "data", "new"):
         make_dirs(disk, f"{directory}/{part}")
     disk.sync_dir(data_dir)
@@ -119,7 +119,7 @@ def finish(disk: Disk, directory: str) -> None:
         disk.rmdir(f"{directory}/new")
 
 
-def _fresh(disk: Disk, data_dir: str) -> str:
+def _new_directory(disk: Disk, data_dir: str) -> str:
     """A new directory, or one whose plan was not written yet."""
     before = directories(disk, data_dir)
     last = before[-1] if before else ""
@@ -238,7 +238,7 @@ def _rests_on(disk: Disk, data_dir: str, log: LogConfig, changed: set[str]) -> d
 def _size(disk: Disk, path: str) -> int:
     with contextlib.suppress(OSError):  # a file that this user may not read is no reason not to mend another one
         return size_of(disk, path)
-    return UNREAD
+    return UNREADABLE
 
 
 def _extents(disk: Disk, directory: str) -> list[str]:

@@ -122,8 +122,10 @@ class Placed:
         floor = state.head // self.extent_bytes  # what a start takes for the first that it needs
         foreign = {seen.number for seen in self.bad if seen.size >= DATA}
         for number, known in sorted(state.extents):
-            row = self._badness(number, known, foreign)
-            sequence = max(known, self._says(number)) if row == "extent_short" else known  # that copy may be the older
+            row = self._row_of(number, known, foreign)
+            sequence = known
+            if row == "extent_short":  # the copy that says so may be the older one
+                sequence = max(known, self._header_sequence(number))
             path = self.path_of(number)
             if row and sequence >= max(1, needed) and sequence in self.archived:
                 self._note("extent_in_the_archive", path, self.archived[sequence][1].path)
@@ -176,7 +178,7 @@ class Placed:
             self._note(ROW_OF_FLAW[flaw], self.path_of(number), f"it may have the log from {lsn.text(at)}")
         return {at // self.extent_bytes} if found else set()
 
-    def _badness(self, number: int, sequence: int, foreign: set[int]) -> str:
+    def _row_of(self, number: int, sequence: int, foreign: set[int]) -> str:
         """The row for an extent that the control file says holds `sequence`; "" when it does, or a later one."""
         seen = self.right.get(number)
         if seen is None:
@@ -186,7 +188,7 @@ class Placed:
             return "extent_short"
         return "extent_stale" if seen.header is not None and seen.header.sequence < sequence else ""
 
-    def _says(self, number: int) -> int:
+    def _header_sequence(self, number: int) -> int:
         """The sequence that the extent file says it holds; 0 where it says nothing."""
         seen = self.right.get(number)
         return seen.header.sequence if seen is not None and seen.header is not None else 0

@@ -19,7 +19,7 @@ from recovery.records import Backout, Kind, decode
 from recovery.resource import ResourceManager
 from recovery.uows import ACTIVE, Uow
 
-OF_CHECKPOINT = (Kind.START_CHECKPOINT, Kind.END_CHECKPOINT, Kind.FILL)
+CHECKPOINT_KINDS = (Kind.START_CHECKPOINT, Kind.END_CHECKPOINT, Kind.FILL)
 
 
 @attrs.frozen(kw_only=True)
@@ -114,7 +114,7 @@ def _ended_with(log: Log, checkpoint: Checkpoint) -> bool:
         return False
     reader, records = log.read(checkpoint.lsn, checkpoint.durable)
     try:
-        return all(raw.kind in OF_CHECKPOINT for raw in records) and reader.end == log.state.clean_end
+        return all(raw.kind in CHECKPOINT_KINDS for raw in records) and reader.end == log.state.clean_end
     finally:
         reader.close()
 

@@ -16,7 +16,7 @@ from logger.frame import FILL
 from logger.log import Log
 from logger.reader import LogReader
 from recovery import dump
-from recovery.following import LOOKS, PAUSE, Following
+from recovery.following import MAX_RETRIES, RETRY_PAUSE_SECONDS, Following
 from tests.logger.test_log import EXTENT, Full, append, made
 from tests.sim.disk import SimDisk
 from tests.sim.loss import KEEP_ALL
@@ -65,7 +65,7 @@ def test_what_was_not_there_yet_is_read_when_it_is() -> None:
     looks = Looks(spoilt(disk, ends[2]), spoilt(disk, ends[2]), disk)
     bodies, following = looks.bodies()
     assert bodies == [bytes([65 + n]) for n in range(12)]
-    assert following.end == ends[-1] and looks.pauses == [PAUSE, 2 * PAUSE]
+    assert following.end == ends[-1] and looks.pauses == [RETRY_PAUSE_SECONDS, 2 * RETRY_PAUSE_SECONDS]
 
 
 def test_it_ends_where_the_log_went_when_that_was_met_first() -> None:
@@ -87,7 +87,7 @@ def test_what_stays_so_is_damage() -> None:
     with pytest.raises(LogDamaged, match="is damaged at") as caught:
         looks.bodies()
     assert caught.value.lsn == ends[2] and caught.value.durable > ends[9]
-    assert looks.pauses == [PAUSE * 2**n for n in range(LOOKS)]
+    assert looks.pauses == [RETRY_PAUSE_SECONDS * 2**n for n in range(MAX_RETRIES)]
 
 
 def test_a_log_that_went_round_meanwhile_says_so() -> None:

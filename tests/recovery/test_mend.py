@@ -11,7 +11,7 @@ from logger.crc import crc32
 from logger.disk import make_dirs, write_whole
 from logger.history import index_name
 from recovery.checkpoint import NAME, PREVIOUS
-from recovery.mend import DONE, PLAN, _fresh, carry_out, directories, fits
+from recovery.mend import DONE, PLAN, _new_directory, carry_out, directories, fits
 from tests.sim.disk import SimDisk
 from tests.sim.loss import LOSE_ALL
 
@@ -91,7 +91,7 @@ def test_a_new_plan_does_not_take_the_directory_of_one_that_fits_no_more_whose_o
     disk = planned(b"damaged", b"mended")
     make_dirs(disk, f"{REPAIR}/data")
     disk.poke(f"{REPAIR}/data/kept", b"original")
-    assert _fresh(disk, "/data") == "/data/repair-2"
+    assert _new_directory(disk, "/data") == "/data/repair-2"
     assert disk.peek(f"{REPAIR}/data/kept") == b"original"
 
 
@@ -102,7 +102,7 @@ def test_what_a_repair_without_a_plan_has_left_is_not_taken_for_originals_of_the
     for path in left:
         make_dirs(disk, path.rpartition("/")[0])
         disk.poke(path, b"half an original")
-    assert _fresh(disk, "/data") == REPAIR
+    assert _new_directory(disk, "/data") == REPAIR
     assert not any(map(disk.exists, left))
 
 
