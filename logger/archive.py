@@ -33,7 +33,7 @@ from logger.archive_plan import (
     plan_compress,
     plan_remove,
 )
-from logger.compressed import CHUNK, NEW, Compression, compress, compression_of, open_plain
+from logger.compressed import CHUNK_BYTES, NEW_SUFFIX, Compression, compress, compression_of, open_plain
 from logger.disk import Disk, File, advice, make_and_keep_dirs, read_whole, replace_file
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import linear_number
@@ -97,7 +97,7 @@ def _same(disk: Disk, mine: str, other: str) -> bool:
         size = one.size()
         with contextlib.suppress(LogDamaged):
             return two.size() == size and all(
-                one.read(at, CHUNK) == two.read(at, CHUNK) for at in range(0, size, CHUNK)
+                one.read(at, CHUNK_BYTES) == two.read(at, CHUNK_BYTES) for at in range(0, size, CHUNK_BYTES)
             )
     return False
 
@@ -267,7 +267,7 @@ class Archive:
             there = {extent_number(name) for name in names}
             for name in names:
                 index = INDEX_NAME.fullmatch(name)
-                half_made = name.endswith(NEW) and is_extent_or_index(name)
+                half_made = name.endswith(NEW_SUFFIX) and is_extent_or_index(name)
                 if half_made or (index is not None and int(index[1]) not in there):
                     with contextlib.suppress(FileNotFoundError):
                         self._disk.unlink(f"{directory}/{name}")
@@ -299,7 +299,7 @@ class _Work:
     def _replace(self, step: Step, write: Callable[[str, str], None]) -> None:
         """Put a file that `write` makes in the place of the step's, and drop that once the new one is safe."""
         disk, source, target = self._disk, step.paths[0], step.target
-        made, directory = target + NEW, directory_of(target)
+        made, directory = target + NEW_SUFFIX, directory_of(target)
         self._refuse_foreign(step)
         try:
             write(source, made)
@@ -322,8 +322,8 @@ class _Work:
         try:
             copy = self._disk.open(made, create=True)
             try:
-                for at in range(0, original.size(), CHUNK):
-                    copy.write(at, original.read(at, CHUNK))
+                for at in range(0, original.size(), CHUNK_BYTES):
+                    copy.write(at, original.read(at, CHUNK_BYTES))
                     self._report(at // 2)
                 copy.sync()
             finally:
@@ -345,8 +345,8 @@ class _Work:
             try:
                 size = original.size()
                 same = copy.size() == size
-                for at in range(0, size, CHUNK):
-                    same = same and original.read(at, CHUNK) == copy.read(at, CHUNK)
+                for at in range(0, size, CHUNK_BYTES):
+                    same = same and original.read(at, CHUNK_BYTES) == copy.read(at, CHUNK_BYTES)
                     self._report((size + at) // 2)
             except LogDamaged:
                 same = False

@@ -34,23 +34,23 @@ from logger.crc import crc32
 from logger.disk import Buffer, Disk, File
 from logger.errors import LogDamaged, LogError
 
-CHUNK = 1 << 20  # bytes of the original
-LARGEST_CHUNK = 16 << 20
-HEAD = 128  # bytes of the original in the table
+CHUNK_BYTES = 1 << 20  # of the original
+MAX_CHUNK_BYTES = 16 << 20
+HEAD_BYTES = 128  # of the original, in the table
 MAGIC = b"QMGRCMP1"
-FRONT = struct.Struct(f"<8sIIQ{HEAD}sI")
+FRONT = struct.Struct(f"<8sIIQ{HEAD_BYTES}sI")
 ENTRY = struct.Struct("<III")
 FOOT = struct.Struct("<I4s")
 END = b"QMZT"
-LARGEST_TABLE = 65_000  # bytes: what the extra field of a gzip member holds, which is 5 GB in chunks of 1 MiB
-CACHED = 2  # chunks that a view keeps
+MAX_TABLE_BYTES = 65_000  # what the extra field of a gzip member holds, which is 5 GB in chunks of 1 MiB
+CACHED_CHUNKS = 2
 
 SKIPPABLE = struct.Struct("<II")  # of zstd: magic, length
 SKIPPABLE_MAGIC = 0x184D2A5E
 EMPTY_MEMBER = struct.Struct("<10sH2sH")  # of gzip, up to the content of its extra field
 EMPTY_HEADER = bytes.fromhex("1f8b 08 04 00000000 00 ff")
 EMPTY_END = bytes.fromhex("0300 00000000 00000000")  # no data, its CRC and length
-NEW = ".new"  # the end of a name that a file has while it is written
+NEW_SUFFIX = ".new"  # of a file while it is written
 
 
 class Compression(enum.Enum):
@@ -66,7 +66,7 @@ class Compression(enum.Enum):
 
 def compression_of(path: str) -> Compression | None:
     """What the file of this name is compressed with; None when it is not."""
-    name = path.removesuffix(NEW)
+    name = path.removesuffix(NEW_SUFFIX)
     return next((kind for kind in Compression if name.endswith(kind.suffix)), None)
 
 
@@ -165,7 +165,7 @@ def decode_table(data: bytes) -> Table | None:
     magic, crc, chunk, size, head, chunks = FRONT.unpack_from(data)
     if magic != MAGIC or crc32(data[12:]) != crc or len(data) != FRONT.size + chunks * ENTRY.size:
         return None
-    if not 0 < chunk <= LARGEST_CHUNK or chunks != -(-size // chunk):
+    if not 0 < chunk <= MAX_CHUNK_BYTES or chunks != -(-size // chunk):
         return None
     return Table(chunk=chunk, size=size, head=head, entries=tuple(ENTRY.iter_unpack(data[FRONT.size :])))
 
@@ -176,7 +176,7 @@ def compress(
     target: str,
     compression: Compression,
     *,
-    chunk_bytes: int = CHUNK,
+    chunk_bytes: int = CHUNK_BYTES,
     each_chunk: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Write the file `source` compressed as the new file `target`, and sync it; its name is for the caller to sync.
@@ -187,7 +187,7 @@ def compress(
     plain = disk.open_read(source)
     try:
         size = plain.size()
-        if -(-size // chunk_bytes) * ENTRY.size + FRONT.size + FOOT.size > LARGEST_TABLE:
+        if -(-size // chunk_bytes) * ENTRY.size + FRONT.size + FOOT.size > MAX_TABLE_BYTES:
             raise LogError(f"{source} is too large to be compressed: {size} bytes")
         packed = disk.open(target, create=True)
         try:
@@ -195,13 +195,13 @@ def compress(
             head, at = b"", 0
             for start in range(0, size, chunk_bytes):
                 data = plain.read(start, min(chunk_bytes, size - start))
-                head = head or data[:HEAD]
+                head = head or data[:HEAD_BYTES]
                 chunk = packer.pack(data)
                 packed.write(at, chunk)
                 entries.append((len(chunk), crc32(chunk), crc32(data)))
                 at += len(chunk)
                 each_chunk(start + len(data))
-            table = Table(chunk=chunk_bytes, size=size, head=head.ljust(HEAD, b"\0"), entries=tuple(entries))
+            table = Table(chunk=chunk_bytes, size=size, head=head.ljust(HEAD_BYTES, b"\0"), entries=tuple(entries))
             packed.write(at, wrapped(compression, table.encode()))
             packed.sync()
         finally:
@@ -220,7 +220,7 @@ def read_table(file: File, path: str) -> Table:
     if len(foot) == FOOT.size:
         length, end = FOOT.unpack(foot)
         start = size - after - FOOT.size - length
-        if end == END and length <= LARGEST_TABLE and start >= 0:
+        if end == END and length <= MAX_TABLE_BYTES and start >= 0:
             table = decode_table(file.read(start, length))
             if table is not None:
                 ending = wrapped(compression, table.encode())
@@ -303,7 +303,7 @@ class CompressedFile(ReadOnly):
         if found is None:
             found = self._unpacked(number)
         self._cache[number] = found
-        if len(self._cache) > CACHED:
+        if len(self._cache) > CACHED_CHUNKS:
             del self._cache[next(iter(self._cache))]
         return found
 

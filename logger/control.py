@@ -23,7 +23,7 @@ from logger.errors import LogDamaged
 
 HEADER = struct.Struct("<8sIIQ")
 MAGIC = b"QMGRCTL1"
-COPY = 16384
+COPY_BYTES = 16384
 NAME = "amqhlctl.lfh"
 
 
@@ -86,13 +86,13 @@ def read(disk: Disk, path: str) -> tuple[int, ControlState]:
 
 def whole_copies(file: File) -> list[tuple[int, ControlState]]:
     """Those of the two copies that are whole, newest first."""
-    copies = [decode(file.read(at, COPY)) for at in (0, COPY)]
+    copies = [decode(file.read(at, COPY_BYTES)) for at in (0, COPY_BYTES)]
     return sorted((copy for copy in copies if copy is not None), key=lambda copy: -copy[0])
 
 
 def create(disk: Disk, path: str, state: ControlState) -> None:
     """Make the control file, both copies alike; the caller syncs the directory."""
-    write_whole(disk, path, state.encode(1).ljust(COPY, b"\0") + state.encode(2).ljust(COPY, b"\0"))
+    write_whole(disk, path, state.encode(1).ljust(COPY_BYTES, b"\0") + state.encode(2).ljust(COPY_BYTES, b"\0"))
 
 
 class TakenOver(OSError):
@@ -128,9 +128,9 @@ class ControlFile:
             raise self._failed
         number = self._number + 1
         data = state.encode(number)
-        assert len(data) <= COPY, "511 extents fit into a copy"
+        assert len(data) <= COPY_BYTES, "511 extents fit into a copy"
         try:
-            self._file.write(COPY * ((number - 1) % 2), data)
+            self._file.write(COPY_BYTES * ((number - 1) % 2), data)
             self._file.sync()
         except OSError as exc:
             self._failed = exc
@@ -139,10 +139,10 @@ class ControlFile:
 
     def taken_over(self) -> int:
         """The epoch that another process has begun since, which has opened this log too; 0 if none has."""
-        for at in (0, COPY):
+        for at in (0, COPY_BYTES):
             head = self._file.read(at, HEADER.size)
             if len(head) == HEADER.size and HEADER.unpack(head)[3] > self._number:
-                found = decode(self._file.read(at, COPY))
+                found = decode(self._file.read(at, COPY_BYTES))
                 if found is not None and found[1].epoch > self.state.epoch:
                     return found[1].epoch
         return 0

@@ -17,7 +17,7 @@ from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
 from logger.extent import DATA, ExtentHeader, decode_header, file_name, is_blank
 from logger.frame import Frame
-from logger.reader import WINDOW, ExtentView, LogReader, whole_frames
+from logger.reader import WINDOW_BYTES, ExtentView, LogReader, whole_frames
 
 EpochFrom = tuple[int, int]  # an LSN, and the epoch: from there on only frames of that one or a later one count
 
@@ -134,8 +134,8 @@ class Evidence:
         if sequence in self.paths:
             with contextlib.closing(open_plain(self._disk, self.paths[sequence])) as file:
                 view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
-                for at in range(view.start, end, WINDOW):
-                    size = min(WINDOW, end - at)
+                for at in range(view.start, end, WINDOW_BYTES):
+                    size = min(WINDOW_BYTES, end - at)
                     yield bytes(view.read(at, size)).ljust(size, b"\0")
 
 

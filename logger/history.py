@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 
 from logger import extent, lsn, undone
-from logger.compressed import NEW, Compression, ReadOnly, compression_of, open_plain, read_table
+from logger.compressed import NEW_SUFFIX, Compression, ReadOnly, compression_of, open_plain, read_table
 from logger.control import ControlState
 from logger.crc import crc32
 from logger.disk import NO_DESCRIPTORS, Disk, File
@@ -64,7 +64,7 @@ def extent_number(name: str) -> int | None:
 
 def is_extent_or_index(name: str) -> bool:
     """Is that a file of the past of a log: an extent in any form, an index, or one of them half made?"""
-    whole = name.removesuffix(NEW)
+    whole = name.removesuffix(NEW_SUFFIX)
     return extent_number(whole) is not None or INDEX_NAME.fullmatch(whole) is not None
 
 

@@ -23,7 +23,7 @@ from logger.extent import FILE_NUMBERS, ExtentHeader, decode_header, file_name, 
 from logger.history import extent_number, is_extent_or_index, read_header
 from logger.linear import REUSABLE
 
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 MOVED_FROM = "moved.from"
 SIDE_FILES = (notices.NAME, undone.NAME, USED)  # what lies beside the control file, of a linear log
 DIRECTORIES = ("active", "archive")  # what lies in a log directory besides the control file
@@ -138,8 +138,8 @@ def copy(disk: Disk, source: str, target: str, first: bytes = b"") -> None:
         try:
             file.write(0, first)
             size = original.size()
-            for at in range(len(first), size, CHUNK):
-                file.write(at, original.read(at, min(CHUNK, size - at)))
+            for at in range(len(first), size, CHUNK_BYTES):
+                file.write(at, original.read(at, min(CHUNK_BYTES, size - at)))
             file.sync()
         except OSError:
             with contextlib.suppress(OSError):

@@ -16,7 +16,7 @@ from logger.errors import LogDamaged
 from logger.extent import DATA, SPARES
 from logger.integrity import Spare, choose, open_spare
 
-WINDOW = 1 << 20  # bytes read at a time
+WINDOW_BYTES = 1 << 20  # read at a time
 NO_END = 1 << 64
 
 
@@ -96,9 +96,9 @@ def latest_part(file: File, extent_bytes: int, seed: int) -> tuple[int, int]:
     """
     spares = [open_spare(file.read(at, PAGE), seed) for at in range(PAGE, DATA, PAGE)]
     best = max(((spare.page // extent_bytes, spare.epoch) for spare in spares if spare is not None), default=(0, 0))
-    for base in range(0, extent_bytes, WINDOW):
-        data = memoryview(file.read(DATA + base, min(2 * WINDOW, extent_bytes - base)))
-        for at in _magics(data, WINDOW):
+    for base in range(0, extent_bytes, WINDOW_BYTES):
+        data = memoryview(file.read(DATA + base, min(2 * WINDOW_BYTES, extent_bytes - base)))
+        for at in _magics(data, WINDOW_BYTES):
             own = frame.lsn_at(data[at:])
             if own % extent_bytes == base + at and own // extent_bytes >= best[0]:
                 this = frame.decode(data, at, own, seed)
@@ -124,7 +124,7 @@ def whole_frames(view: ExtentView, place: int, seed: int) -> Iterator[frame.Fram
     """
     last = -1
     while place < view.end:
-        chunk = view.read(place, WINDOW)
+        chunk = view.read(place, WINDOW_BYTES)
         for at in _magics(chunk, len(chunk)):
             own = place + at
             length = frame.length_at(chunk, at, own)
@@ -134,7 +134,7 @@ def whole_frames(view: ExtentView, place: int, seed: int) -> Iterator[frame.Fram
                 if this is not None and this.lsn > last:
                     last = this.lsn
                     yield this
-        place += max(8, len(chunk) - frame.HEADER.size & -8) if len(chunk) == WINDOW else view.end - place
+        place += max(8, len(chunk) - frame.HEADER.size & -8) if len(chunk) == WINDOW_BYTES else view.end - place
 
 
 Guard = Callable[[int, Callable[[], ExtentView]], ExtentView]
@@ -242,14 +242,14 @@ class LogReader:
             this = frame.decode(self._window, offset, at, self._seed)
             if this is not None:
                 return this
-        if not 0 <= offset <= len(self._window) - frame.HEADER.size and not self._move(at, WINDOW):
+        if not 0 <= offset <= len(self._window) - frame.HEADER.size and not self._move(at, WINDOW_BYTES):
             return None
         offset = at - self._window_at
         length = frame.length_at(self._window, offset, at)
         if offset + length > len(self._window):
             if at + length > (at // self._extent_bytes + 1) * self._extent_bytes:
                 return None  # no frame crosses an extent: a lie about the length
-            self._move(at, max(length, WINDOW))
+            self._move(at, max(length, WINDOW_BYTES))
             offset = 0
         return frame.decode(self._window, offset, at, self._seed)
 

@@ -26,7 +26,7 @@ from logger.migrate import copy
 from recovery.checkpoint import NAME, PREVIOUS
 from recovery.diagnosis import Change, Examination, Remove, WriteBytes, WriteCopy, WriteCut, WriteMade
 
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 DIRECTORY = "repair-"
 PLAN = "plan"
 PARTS = {"steps", "rests_on", "found", "lost"}  # of a plan, beside the CRC of them all
@@ -169,8 +169,8 @@ def _pieces(disk: Disk, change: Change) -> Iterator[bytes]:
             yield change.make()
         case WriteCopy():
             with contextlib.closing(open_plain(disk, change.source)) as original:
-                for at in range(0, original.size(), CHUNK):
-                    yield original.read(at, CHUNK)
+                for at in range(0, original.size(), CHUNK_BYTES):
+                    yield original.read(at, CHUNK_BYTES)
         case WriteCut():
             header = change.header
             yield header.encode() + bytes(PAGE * SPARES)
@@ -178,8 +178,8 @@ def _pieces(disk: Disk, change: Change) -> Iterator[bytes]:
             for piece in change.evidence.up_to(header.sequence, change.end):
                 yield piece
                 left -= len(piece)
-            for at in range(0, left, CHUNK):
-                yield bytes(min(CHUNK, left - at))
+            for at in range(0, left, CHUNK_BYTES):
+                yield bytes(min(CHUNK_BYTES, left - at))
 
 
 def _plan(disk: Disk, directory: str) -> dict[str, Any]:
@@ -256,8 +256,8 @@ def _crc(disk: Disk, path: str) -> int | None:
         return None
     try:
         crc = 0
-        for at in range(0, file.size(), CHUNK):
-            crc = crc32(file.read(at, CHUNK), crc)
+        for at in range(0, file.size(), CHUNK_BYTES):
+            crc = crc32(file.read(at, CHUNK_BYTES), crc)
         return crc
     finally:
         file.close()

@@ -74,7 +74,7 @@ class Remedy:
         kept = {placed.path_of(number) for number, _ in after.extents} | {change.path for change in changes}
         changes += (Remove(path) for path in sorted(beyond - kept))
         changes += self._checkpoint_changes()
-        twice = [after.encode(number).ljust(control.COPY, b"\0") for number in (1, 2)]
+        twice = [after.encode(number).ljust(control.COPY_BYTES, b"\0") for number in (1, 2)]
         changes.append(WriteBytes(control_path(self.log_directory), b"".join(twice)))
         kept |= {change.path for change in changes}
         changes += (Remove(seen.path) for seen in [*placed.bad, *(seen for _, seen in moved)] if seen.path not in kept)

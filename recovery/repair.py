@@ -122,7 +122,7 @@ class _Examiner:
             self.note("control_missing", self.control)
             return []
         data = read_whole(self.disk, self.control)
-        copies = [control.decode(data[at : at + control.COPY]) for at in (0, control.COPY)]
+        copies = [control.decode(data[at : at + control.COPY_BYTES]) for at in (0, control.COPY_BYTES)]
         whole = sorted((copy for copy in copies if copy is not None), key=lambda copy: -copy[0])
         if not whole:
             self.note("control_no_whole_copy", self.control)

@@ -339,7 +339,7 @@ def with_the_older_copy(life: LogLife) -> dict[int, int]:
     life.disk = life.disk.crash(KEEP_ALL)
     file = life.disk.open(f"{life.config.path}/{control.NAME}")
     newer, _ = control.whole_copies(file)[0]
-    file.write(control.COPY * ((newer - 1) % 2), bytes(PAGE))
+    file.write(control.COPY_BYTES * ((newer - 1) % 2), bytes(PAGE))
     file.sync()
     return dict(control.whole_copies(file)[0][1].extents)
 

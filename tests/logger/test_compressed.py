@@ -62,20 +62,20 @@ def test_any_piece_reads_as_from_the_plain_file(
     assert file.size() == size
     for offset, length in pieces:
         assert file.read(offset, length) == data[offset : offset + length]
-        assert len(file._cache) <= compressed.CACHED
+        assert len(file._cache) <= compressed.CACHED_CHUNKS
     file.close()
     assert disk.open_files == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tools_that_people_have_read_it(kind: Compression, tmp_path: Path) -> None:
-    data = text_of(3 * compressed.CHUNK + 12345)
+    data = text_of(3 * compressed.CHUNK_BYTES + 12345)
     plain = tmp_path / "S0000007.LOG"
     plain.write_bytes(data)
     path = f"{plain}{kind.suffix}"
     done: list[int] = []
     compress(PosixDisk(), str(plain), path, kind, each_chunk=done.append)
-    assert done == [compressed.CHUNK, 2 * compressed.CHUNK, 3 * compressed.CHUNK, len(data)]
+    assert done == [compressed.CHUNK_BYTES, 2 * compressed.CHUNK_BYTES, 3 * compressed.CHUNK_BYTES, len(data)]
     raw = Path(path).read_bytes()
     if kind is Compression.GZIP:
         assert gzip.decompress(raw) == data
@@ -185,7 +185,7 @@ def test_noise_is_no_table(data: bytes) -> None:
 
 
 def test_a_whole_table_that_lies_about_its_chunks_is_refused() -> None:
-    largest = compressed.LARGEST_CHUNK
+    largest = compressed.MAX_CHUNK_BYTES
     for chunk, size, chunks, right in (
         (0, 10, 2, False),
         (5, 11, 2, False),
@@ -241,7 +241,7 @@ def test_a_file_too_large_for_its_table_is_refused_before_anything_is_written() 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_largest_table_is_read_and_one_more_chunk_is_refused(kind: Compression) -> None:
-    most = (compressed.LARGEST_TABLE - compressed.FRONT.size - compressed.FOOT.size) // compressed.ENTRY.size
+    most = (compressed.MAX_TABLE_BYTES - compressed.FRONT.size - compressed.FOOT.size) // compressed.ENTRY.size
     disk, path = packed(bytes(most), kind, chunk=1)
     assert whole(disk, path) == bytes(most)
     with pytest.raises(LogError, match="too large"):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from logger import control
 from logger.config import LogType
-from logger.control import COPY, ControlFile, ControlState
+from logger.control import COPY_BYTES, ControlFile, ControlState
 from logger.crc import crc32
 from logger.errors import LogDamaged
 from tests.sim.disk import SimCrash, SimDisk
@@ -47,8 +47,8 @@ def test_row_52_a_control_file_that_can_not_be_synced_is_not_left_open() -> None
 def test_what_is_encoded_is_decoded(log_id: bytes, epoch: int, head: int, number: int) -> None:
     one = attrs.evolve(state(), log_id=log_id, epoch=epoch, head=head, extents=tuple((n, n * 7) for n in range(511)))
     encoded = one.encode(number)
-    assert len(encoded) <= COPY
-    assert control.decode(encoded.ljust(COPY, b"\0")) == (number, one)
+    assert len(encoded) <= COPY_BYTES
+    assert control.decode(encoded.ljust(COPY_BYTES, b"\0")) == (number, one)
     assert control.decode(encoded[:-1]) is None
     assert control.decode(b"") is None
 
@@ -69,7 +69,7 @@ def test_the_newest_whole_copy_counts() -> None:
     newest = 0 if control.read(disk, PATH)[0] % 2 else 1
     for at in (newest, 1 - newest):
         broken = bytearray(whole)
-        broken[COPY * at + 30] ^= 1
+        broken[COPY_BYTES * at + 30] ^= 1
         disk.poke(PATH, bytes(broken))
         assert control.read(disk, PATH)[1].epoch in ((4, 5) if at == newest else (5,))
     assert control.read(disk, PATH)[1].epoch == 5
@@ -130,7 +130,7 @@ def test_row_42_a_control_file_that_is_missing_or_wholly_damaged_is_named() -> N
     with pytest.raises(LogDamaged, match="is missing") as caught:
         control.read(disk, PATH)
     assert caught.value.path == PATH
-    for content in (b"", b"x" * 100, bytes(2 * COPY)):
+    for content in (b"", b"x" * 100, bytes(2 * COPY_BYTES)):
         disk.poke(PATH, content)
         with pytest.raises(LogDamaged, match="no whole copy"):
             control.read(disk, PATH)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from logger import at_rest, lsn
 from logger.at_rest import control_path
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
-from logger.control import COPY
+from logger.control import COPY_BYTES
 from logger.disk import PAGE
 from logger.errors import LogClosed, LogDamaged, LogError, LogFailed
 from logger.extent import DATA, ExtentHeader, decode_header
@@ -195,7 +195,7 @@ def test_row_22_a_secondary_that_was_given_back_is_not_missed_where_a_copy_of_th
     disk = disk.crash(KEEP_ALL)
     path = at_rest.control_path("/log")
     data = disk.peek(path)
-    torn = COPY * (log._control._number % 2)  # which is written next
+    torn = COPY_BYTES * (log._control._number % 2)  # which is written next
     disk.poke(path, data[:torn] + bytes(512) + data[torn + 512 :])
     assert begun(disk, secondary_files=2)[0] == []
 

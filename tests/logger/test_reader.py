@@ -11,7 +11,7 @@ from logger.errors import LogDamaged
 from logger.extent import DATA
 from logger.frame import BEGIN, END, FILL, HEADER, WHOLE, encode_into, next_start
 from logger.integrity import open_spare, seal_spare
-from logger.reader import WINDOW, ExtentView, LogReader, first_frame, latest_part, whole_frames
+from logger.reader import WINDOW_BYTES, ExtentView, LogReader, first_frame, latest_part, whole_frames
 from tests.logger.test_log import EXTENT, ID, append, begun, made
 from tests.sim.disk import SimDisk
 from tests.sim.loss import KEEP_ALL
@@ -167,14 +167,19 @@ def test_a_spare_page_of_another_use_of_the_file_is_not_looked_for_at_home(page:
 
 @pytest.mark.parametrize(
     ("place", "at", "size"),
-    [(0, WINDOW - HEADER.size, 0), (16, WINDOW, 0), (0, WINDOW - PAGE, 2 * PAGE), (8, WINDOW - 64, 64)],
+    [
+        (0, WINDOW_BYTES - HEADER.size, 0),
+        (16, WINDOW_BYTES, 0),
+        (0, WINDOW_BYTES - PAGE, 2 * PAGE),
+        (8, WINDOW_BYTES - 64, 64),
+    ],
     ids=["ends with the first bytes read", "header across their end", "body across their end", "behind an odd place"],
 )
 def test_a_frame_is_found_once_wherever_the_bytes_that_are_read_at_a_time_end(place: int, at: int, size: int) -> None:
-    disk, content, start = SimDisk(), bytearray(DATA + 2 * WINDOW), 2 * WINDOW
+    disk, content, start = SimDisk(), bytearray(DATA + 2 * WINDOW_BYTES), 2 * WINDOW_BYTES
     encode_into(memoryview(content), DATA + at, crc32(ID), 1, start + at, 0, 0, 0, 300, WHOLE, b"", bytes(size))
     disk.poke("/it", bytes(content))
-    view = ExtentView(disk.open_read("/it"), start, 2 * WINDOW, crc32(ID))
+    view = ExtentView(disk.open_read("/it"), start, 2 * WINDOW_BYTES, crc32(ID))
     found = [(this.lsn, len(this.body)) for this in whole_frames(view, start + place, crc32(ID))]
     assert found == [(start + at, size)]
 
@@ -238,11 +243,11 @@ def test_the_latest_epoch_of_a_part_is_told_in_whatever_order_its_frames_lie(epo
 
 
 def test_a_part_is_known_by_a_record_across_the_end_of_what_is_read_at_a_time() -> None:
-    disk, content, start = SimDisk(), bytearray(DATA + 2 * WINDOW), 2 * WINDOW
-    at = WINDOW - 64
+    disk, content, start = SimDisk(), bytearray(DATA + 2 * WINDOW_BYTES), 2 * WINDOW_BYTES
+    at = WINDOW_BYTES - 64
     encode_into(memoryview(content), DATA + at, crc32(ID), 7, start + at, 0, 0, 0, 300, WHOLE, b"", bytes(200))
     disk.poke("/it", bytes(content))
-    assert latest_part(disk.open_read("/it"), 2 * WINDOW, crc32(ID)) == (1, 7)
+    assert latest_part(disk.open_read("/it"), 2 * WINDOW_BYTES, crc32(ID)) == (1, 7)
 
 
 def test_of_an_extent_without_a_header_the_latest_use_of_its_file_tells_what_it_is() -> None:

@@ -27,7 +27,9 @@ def moved(*, at: int = 0, epoch: int = 0) -> World:
     _, state = control.read(world.disk, CONTROL)
     at = at or state.head
     state = attrs.evolve(state, epoch=epoch, epoch_from=at, head=at, checkpoint=at, durable=at, clean_end=at)
-    world.disk.poke(CONTROL, state.encode(1).ljust(control.COPY, b"\0") + state.encode(2).ljust(control.COPY, b"\0"))
+    world.disk.poke(
+        CONTROL, state.encode(1).ljust(control.COPY_BYTES, b"\0") + state.encode(2).ljust(control.COPY_BYTES, b"\0")
+    )
     path = f"{DATA}/qmgrs/{NAME}/{checkpoint.NAME}"
     decoded = checkpoint.decode_file(world.disk.peek(path))
     assert decoded is not None

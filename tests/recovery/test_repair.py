@@ -312,7 +312,7 @@ def test_nothing_wrong_nothing_changed(past: Past) -> None:
 def test_control_one_copy_torn(past: Past) -> None:
     life = past.fork()
     newest = control.read(life.disk, CONTROL)[0]
-    older = 0 if newest % 2 == 0 else control.COPY  # number n is at (n - 1) % 2
+    older = 0 if newest % 2 == 0 else control.COPY_BYTES  # number n is at (n - 1) % 2
     poke(life, CONTROL, older + 30, b"????")
     found = check(life)
     assert rows(found) == {"control_one_copy_torn"} and not found.needed
@@ -324,7 +324,7 @@ def test_control_one_copy_torn(past: Past) -> None:
 
 def test_control_no_whole_copy(past: Past) -> None:
     life = past.fork()
-    for at in (30, control.COPY + 30):
+    for at in (30, control.COPY_BYTES + 30):
         poke(life, CONTROL, at, b"????")
     assert "no whole copy" in refused_by_start(life)
     mended(life, "control_no_whole_copy", past.last)
@@ -641,7 +641,7 @@ def test_an_ini_that_is_made_of_the_largest_log_can_be_read(files: int) -> None:
         control.read(of("circular-killed").fork().disk, CONTROL)[1], extents=tuple((n, 0) for n in range(files))
     )
     make_dirs(disk, where.log_dir)
-    disk.poke(control_path(where.log_dir), state.encode(1).ljust(control.COPY, b"\0") * 2)
+    disk.poke(control_path(where.log_dir), state.encode(1).ljust(control.COPY_BYTES, b"\0") * 2)
     made = repairing._config_of_log(disk, where)
     assert made is not None
     assert ini.parse(ini.render(made).encode(), where.ini).log.max_files == min(files + 2, 511)
@@ -1238,7 +1238,7 @@ def no_control(past: Past, life: Life) -> None:
 
 
 def torn_control(past: Past, life: Life) -> None:
-    for at in (30, control.COPY + 30):
+    for at in (30, control.COPY_BYTES + 30):
         poke(life, CONTROL, at, b"????")
 
 
@@ -1620,7 +1620,7 @@ def test_what_a_restart_declared_lost_stays_lost_when_the_control_file_is_made_a
     put(tail, state.epoch, tail)
     put(lsn.page_of(tail) + 2 * PAGE, state.epoch + 1, tail)
     crashed = attrs.evolve(state, epoch=state.epoch + 1, epoch_from=tail, durable=tail)
-    life.disk.poke(CONTROL, b"".join(crashed.encode(n).ljust(control.COPY, b"\0") for n in (8, 9)))
+    life.disk.poke(CONTROL, b"".join(crashed.encode(n).ljust(control.COPY_BYTES, b"\0") for n in (8, 9)))
     assert not rows(check(life))
     life.disk.remove(CONTROL)
     found = check(life)
@@ -1663,7 +1663,7 @@ def test_an_extent_that_was_cut_is_known_by_its_header_where_the_control_file_is
     past = of("circular-killed")
     life = past.fork()
     newest = control.read(life.disk, CONTROL)[0]
-    poke(life, CONTROL, (newest - 1) % 2 * control.COPY + 30, b"????")
+    poke(life, CONTROL, (newest - 1) % 2 * control.COPY_BYTES + 30, b"????")
     known = dict(control.read(life.disk, CONTROL)[1].extents)
     last = max(past.sequences)
     path = past.sequences[last]
@@ -1680,7 +1680,7 @@ def with_the_older_copy(past: Past) -> tuple[Life, str]:
     """The newer copy of the control file is not whole; it alone knew what the last extent, of this path, holds."""
     life = past.fork()
     newest = control.read(life.disk, CONTROL)[0]
-    poke(life, CONTROL, (newest - 1) % 2 * control.COPY + 30, b"????")
+    poke(life, CONTROL, (newest - 1) % 2 * control.COPY_BYTES + 30, b"????")
     last = max(past.sequences)
     assert last not in dict(control.read(life.disk, CONTROL)[1].extents).values()
     assert not refused_by_start(life), "the extent itself says what it holds"
@@ -1719,7 +1719,7 @@ def test_a_lost_extent_where_the_older_copy_of_the_control_file_says_that_the_lo
     assert lost is not None
     number, state = control.read(life.disk, CONTROL)
     ended = attrs.evolve(state, clean_end=lost.start)
-    poke(life, CONTROL, (number - 1) % 2 * control.COPY, ended.encode(number))
+    poke(life, CONTROL, (number - 1) % 2 * control.COPY_BYTES, ended.encode(number))
     assert path in refused_by_start(life)
     found = check(life)
     assert "extent_damaged_at_the_tail" in rows(found) and found.examination.lost is not None
@@ -1840,6 +1840,6 @@ def test_a_control_file_made_anew_says_what_the_lost_one_did(setup: Setup, seed:
             other.suspects = set(suspects)
             other.mend()
             seen.append((other.observe(), set(other.qm.in_doubt())))
-        state = control.decode(end.data[: control.COPY])
+        state = control.decode(end.data[: control.COPY_BYTES])
         assert state is not None and state[1].epoch_from == expected
         assert seen[0] == seen[1]
