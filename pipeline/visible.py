@@ -21,7 +21,7 @@ from logger.reader import LogReader, Record
 from pipeline.log_files import LogFiles
 from recovery import extent_index, replay
 from recovery.records import Kind, not_understood
-from recovery.replay import Batch, Puts
+from recovery.replay import Batch, PutTracker
 
 LOOKS = 6  # at what others may be writing, before it counts as damage
 REMEMBERED = 4  # logs
@@ -75,7 +75,7 @@ class _Reading:
         self._size = self._log.extent_bytes
         self._history = self._log.history(disk) if history is None else history
         self._at, whole = self._start(anew=history is None)
-        self._puts = [Puts(queue, self._at, whole=whole) for queue in sorted(range_.queues)]
+        self._puts = [PutTracker(queue, self._at, whole=whole) for queue in sorted(range_.queues)]
         self._resync = True  # the rest of a record may come first
 
     # ---- where to begin
@@ -169,7 +169,7 @@ class _Reading:
             self._resync = False
         return at
 
-    def _matters(self, index: extent_index.ExtentIndex, puts: Puts) -> bool:
+    def _matters(self, index: extent_index.ExtentIndex, puts: PutTracker) -> bool:
         return index.has_queue(puts.queue) or any(map(index.has_unit, puts.units))
 
     def _visible(self, record: Record) -> Iterator[tuple[int, Batch]]:

@@ -36,7 +36,7 @@ from qmgr.retention import Retention
 from qmgr.verbs import base_of
 from recovery import extent_index, replay
 from recovery.records import Kind, not_understood
-from recovery.replay import Batch, Bookmark, Puts
+from recovery.replay import Batch, Bookmark, PutTracker
 
 OLDEST, NOW = "oldest", "now"
 A_MOMENT = 64  # records after which others may go on
@@ -202,7 +202,7 @@ class _Scan:
         self._until, self._until_us = self._end(end)
         self._at, whole = self._begin(self._since.lsn)
         self._resync = True  # the rest of a record may come first
-        self._puts = Puts(self._number, self._at, whole=whole)
+        self._puts = PutTracker(self._number, self._at, whole=whole)
         self._over = False
         pin(self._at)
 

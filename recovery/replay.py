@@ -92,7 +92,7 @@ class Batch(NamedTuple):
     whole: bool  # False: there are messages, but maybe not all of them are known
 
 
-class Puts:
+class PutTracker:
     """Follows the records of a log, and says what each makes visible on one queue."""
 
     def __init__(self, queue: int, start: int, *, whole: bool) -> None:

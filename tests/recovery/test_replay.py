@@ -14,7 +14,7 @@ from logger import lsn
 from logger.reader import Record
 from recovery import records
 from recovery.records import CheckpointMark, Kind, Xid, run_of_gets, run_of_puts
-from recovery.replay import NO_PUT, Batch, Bookmark, Puts, known_from, parse, puts_in_runs
+from recovery.replay import NO_PUT, Batch, Bookmark, PutTracker, known_from, parse, puts_in_runs
 
 WANTED, OTHER = 7, 8
 FIRST = 4096
@@ -35,12 +35,12 @@ class Written:
         return at
 
 
-def told(puts: Puts, read: Iterable[Record]) -> list[Batch]:
+def told(puts: PutTracker, read: Iterable[Record]) -> list[Batch]:
     return [batch for record in read if (batch := puts.take(record)) is not None]
 
 
 def everything(written: Written) -> list[list[bytes]]:
-    return [batch.messages for batch in told(Puts(WANTED, FIRST, whole=True), written.records)]
+    return [batch.messages for batch in told(PutTracker(WANTED, FIRST, whole=True), written.records)]
 
 
 def put(body: bytes, ordinal: int, queue: int = WANTED) -> bytes:
@@ -56,7 +56,7 @@ def test_puts_outside_units_of_work_come_where_they_lie() -> None:
     log.add(records.Put(OTHER, 1, b"not this one"))
     second = log.add(records.PutMany(WANTED, 2, [(b"a", b"b"), (b"", b""), (b"c", b"")]))
     log.add(records.PutMany(OTHER, 2, [(b"nor", b"this")]))
-    assert told(Puts(WANTED, FIRST, whole=True), log.records) == [
+    assert told(PutTracker(WANTED, FIRST, whole=True), log.records) == [
         (first, first * 10, [b"headbody"], True),
         (second, second * 10, [b"ab", b"", b"c"], True),
     ]
@@ -68,9 +68,9 @@ def test_a_unit_of_work_comes_with_its_commit_in_the_order_of_its_puts() -> None
     log.add(records.Put(WANTED, 1, b"between"))
     log.add(records.Calls(1, run_of_gets(WANTED, [4, 5]) + put(b"two", 2)))
     at = log.add(records.Commit(1, {WANTED: 10, OTHER: 3}, put(b"three", 3) + run_of_gets(OTHER, [1])))
-    puts = Puts(WANTED, FIRST, whole=True)
+    puts = PutTracker(WANTED, FIRST, whole=True)
     assert [batch.messages for batch in told(puts, log.records)] == [[b"between"], [b"one", b"two", b"three"]]
-    assert told(Puts(WANTED, FIRST, whole=True), log.records)[1].lsn == at
+    assert told(PutTracker(WANTED, FIRST, whole=True), log.records)[1].lsn == at
     assert puts.units == {}
 
 
@@ -79,7 +79,7 @@ def test_what_is_backed_out_or_has_no_outcome_never_comes() -> None:
     log.add(records.Calls(1, put(b"dropped", 0)))
     log.add(records.Calls(2, put(b"in flight", 0)))
     log.add(records.Backout(1, run_of_gets(WANTED, [9])))
-    puts = Puts(WANTED, FIRST, whole=True)
+    puts = PutTracker(WANTED, FIRST, whole=True)
     assert told(puts, log.records) == []
     assert puts.units == {2: [b"in flight"]}
 
@@ -101,7 +101,7 @@ def test_rolling_forward_replaces_what_was_logged_before() -> None:
     log.add(records.Commit(1, {WANTED: 1, OTHER: 2}))
     assert everything(log) == [[b"a", b"b"]]
     from_there = [record for record in log.records if record.lsn >= again]
-    assert [batch.messages for batch in told(Puts(WANTED, again, whole=False), from_there)] == [[b"a", b"b"]]
+    assert [batch.messages for batch in told(PutTracker(WANTED, again, whole=False), from_there)] == [[b"a", b"b"]]
 
 
 def test_what_a_damaged_queue_has_lost_is_told_although_the_unit_was_rolled_forward_without_it() -> None:
@@ -134,7 +134,7 @@ def test_a_unit_whose_first_records_are_gone_is_said_to_be_half() -> None:
     start = log.add(records.Calls(1, put(b"seen", 1)))
     at = log.add(records.Commit(1, {WANTED: 1}, put(b"last", 2)))
     read = [record for record in log.records if record.lsn >= start]
-    (half,) = told(Puts(WANTED, start, whole=False), read)
+    (half,) = told(PutTracker(WANTED, start, whole=False), read)
     assert (half.lsn, half.whole) == (at, False)
 
 
@@ -145,7 +145,7 @@ def test_a_unit_that_is_rolled_forward_is_known_from_its_first_record_on() -> No
     log.add(records.RollForward(1, Xid(1, b"g", b""), put(b"gone", 0) + put(b"seen", 1)))
     log.add(records.Commit(1, {WANTED: 1}))
     read = [record for record in log.records if record.lsn >= start]
-    assert told(Puts(WANTED, start, whole=False), read)[0][2:] == ([b"gone", b"seen"], True)
+    assert told(PutTracker(WANTED, start, whole=False), read)[0][2:] == ([b"gone", b"seen"], True)
 
 
 def test_half_a_unit_is_no_more_than_that_when_it_is_rolled_forward_without_the_queue() -> None:
@@ -156,14 +156,14 @@ def test_half_a_unit_is_no_more_than_that_when_it_is_rolled_forward_without_the_
     log.add(records.RollForward(1, Xid(1, b"g", b""), put(b"other", 2, OTHER)))
     log.add(records.Commit(1, {OTHER: 2}))
     read = [record for record in log.records if record.lsn >= start]
-    assert [batch.whole for batch in told(Puts(WANTED, start, whole=False), read)] == [False]
+    assert [batch.whole for batch in told(PutTracker(WANTED, start, whole=False), read)] == [False]
 
 
 def test_half_a_unit_is_told_although_nothing_of_it_was_seen() -> None:
     log = Written()
     log.add(records.Calls(1, put(b"gone", 0)))
     start = log.add(records.Commit(1, {WANTED: 1}))
-    assert [batch.whole for batch in told(Puts(WANTED, start, whole=False), log.records[1:])] == [False]
+    assert [batch.whole for batch in told(PutTracker(WANTED, start, whole=False), log.records[1:])] == [False]
 
 
 def test_a_unit_that_is_seen_from_its_first_put_is_whole() -> None:
@@ -171,7 +171,7 @@ def test_a_unit_that_is_seen_from_its_first_put_is_whole() -> None:
     log.add(records.Calls(1, put(b"a", 0, OTHER)))
     log.add(records.Calls(1, put(b"b", 1)))
     log.add(records.Commit(1, {WANTED: 1, OTHER: 2}))
-    assert told(Puts(WANTED, FIRST, whole=False), log.records)[0][2:] == ([b"b"], True)
+    assert told(PutTracker(WANTED, FIRST, whole=False), log.records)[0][2:] == ([b"b"], True)
 
 
 def test_a_unit_whose_first_records_are_gets_is_whole_from_its_first_put_on() -> None:
@@ -179,7 +179,7 @@ def test_a_unit_whose_first_records_are_gets_is_whole_from_its_first_put_on() ->
     log.add(records.Calls(1, run_of_gets(WANTED, [1])))
     log.add(records.Calls(1, put(b"a", 0)))
     log.add(records.Commit(1, {WANTED: 1}))
-    assert told(Puts(WANTED, FIRST, whole=False), log.records)[0][2:] == ([b"a"], True)
+    assert told(PutTracker(WANTED, FIRST, whole=False), log.records)[0][2:] == ([b"a"], True)
 
 
 def test_nothing_is_kept_of_units_that_have_ended() -> None:
@@ -187,7 +187,7 @@ def test_nothing_is_kept_of_units_that_have_ended() -> None:
     for unit, queue in enumerate((WANTED, OTHER, WANTED, OTHER)):
         log.add(records.Calls(unit, put(b"a", 0, queue)))
         log.add(records.Commit(unit, {queue: 1}) if unit < 2 else records.Backout(unit, {}))
-    puts = Puts(WANTED, FIRST, whole=False)
+    puts = PutTracker(WANTED, FIRST, whole=False)
     assert [batch.messages for batch in told(puts, log.records)] == [[b"a"]]
     assert not puts.units and not puts._first
 
@@ -197,8 +197,8 @@ def test_a_checkpoint_that_reaches_back_no_further_makes_all_that_follows_whole(
     first = log.add(records.Calls(1, put(b"a", 3)))
     log.add(CheckpointMark(Kind.START_CHECKPOINT, json.dumps({"head": lsn.text(first)}).encode()))
     log.add(records.Commit(1, {WANTED: 1}))
-    assert told(Puts(WANTED, FIRST, whole=False), log.records)[0][2:] == ([b"a"], True)
-    assert told(Puts(WANTED, first + 8, whole=False), log.records)[0].whole is False
+    assert told(PutTracker(WANTED, FIRST, whole=False), log.records)[0][2:] == ([b"a"], True)
+    assert told(PutTracker(WANTED, first + 8, whole=False), log.records)[0].whole is False
 
 
 @pytest.mark.parametrize(("notes", "head"), [({}, None), ({"head": None}, FIRST), ({"head": "<0:0:0:512>"}, 512)])
@@ -355,7 +355,7 @@ def lived(steps: list[tuple[str, int, int]]) -> History:
 @given(STEPS)
 def test_interleaved_units_come_whole_in_the_order_of_commit(steps: list[tuple[str, int, int]]) -> None:
     history = lived(steps)
-    puts = Puts(WANTED, FIRST, whole=True)
+    puts = PutTracker(WANTED, FIRST, whole=True)
     assert [(batch.lsn, batch.messages) for batch in told(puts, history.records)] == history.expected
     assert puts.units.keys() <= {unit.number for unit in history.units}  # nothing is kept of what has ended
 
@@ -368,7 +368,7 @@ def test_reading_from_the_head_of_the_last_checkpoint_tells_all_from_a_bookmark_
     bookmark = data.draw(st.integers(FIRST, history.tail))
     head = max((head for at, head in history.checkpoints if at <= bookmark), default=FIRST)
     read = [record for record in history.records if record.lsn >= head]
-    found = [batch for batch in told(Puts(WANTED, head, whole=True), read) if batch.lsn >= bookmark]
+    found = [batch for batch in told(PutTracker(WANTED, head, whole=True), read) if batch.lsn >= bookmark]
     assert [(batch.lsn, batch.messages) for batch in found] == [e for e in history.expected if e[0] >= bookmark]
 
 
@@ -379,7 +379,7 @@ def test_from_anywhere_no_unit_is_told_by_half_and_none_is_forgotten(
     history = lived(steps)
     start = data.draw(st.sampled_from([record.lsn for record in history.records] or [FIRST]))
     read = [record for record in history.records if record.lsn >= start]
-    found = told(Puts(WANTED, start, whole=False), read)
+    found = told(PutTracker(WANTED, start, whole=False), read)
     expected = {at: bodies for at, bodies in history.expected if at >= start}
     assert [batch.lsn for batch in found] == sorted(expected)
     known = min((at for at, head in history.checkpoints if at >= start and head >= start), default=history.tail)
