@@ -42,7 +42,7 @@ class Seen:
         return self.size >= DATA + extent_bytes
 
 
-def look(disk: Disk, directory: str) -> list[Seen]:
+def extent_files(disk: Disk, directory: str) -> list[Seen]:
     """The extent files in `directory`, by number."""
     found = []
     for name in disk.list(directory):

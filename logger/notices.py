@@ -36,7 +36,7 @@ class ArchivedNotices:
             else:
                 ranges.append((low, high))
         if ranges != self._ranges:
-            replace_file(self._disk, self._path, json.dumps(self._said(ranges)).encode())
+            replace_file(self._disk, self._path, json.dumps(self._content(ranges)).encode())
             self._ranges = ranges
         else:
             self._disk.sync_dir(self._path.rpartition("/")[0])  # who noted it may have been killed before his sync
@@ -48,10 +48,10 @@ class ArchivedNotices:
         """
         ranges = [(first, min(last, sequence - 1)) for first, last in self._ranges if first < sequence]
         if ranges != self._ranges:
-            replace_file(self._disk, self._path, json.dumps(self._said(ranges)).encode())
+            replace_file(self._disk, self._path, json.dumps(self._content(ranges)).encode())
             self._ranges = ranges
 
-    def _said(self, ranges: list[tuple[int, int]]) -> dict[str, Any]:
+    def _content(self, ranges: list[tuple[int, int]]) -> dict[str, Any]:
         said = {"log_id": self._log_id, "archived": [list(one) for one in ranges]}
         return said | {"crc": crc32(json.dumps(said).encode())}
 
@@ -61,4 +61,4 @@ class ArchivedNotices:
             ranges = [(int(first), int(last)) for first, last in said["archived"]]
         except (ValueError, KeyError, TypeError, RecursionError):
             return []
-        return ranges if said == self._said(ranges) else []
+        return ranges if said == self._content(ranges) else []

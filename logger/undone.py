@@ -57,7 +57,7 @@ def read(disk: Disk, directory: str, log_id: bytes) -> Undone:
         said = json.loads(read_whole(disk, path))
         names, since = frozenset(map(str, said["names"])), int(said["since"])
         known = Undone(names, since, str(said.get("compared", "")), bool(said.get("unseen", False)))
-        if said == _said(known, log_id):
+        if said == _content(known, log_id):
             return known
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
@@ -69,13 +69,13 @@ def write(disk: Disk, directory: str, log_id: bytes, known: Undone) -> None:
     """Remember that from now on, durably. Raises OSError."""
     path = f"{directory}/{NAME}"
     if known != NOTHING:
-        replace_file(disk, path, json.dumps(_said(known, log_id)).encode())
+        replace_file(disk, path, json.dumps(_content(known, log_id)).encode())
     elif disk.exists(path):
         disk.unlink(path)
         disk.sync_dir(directory)
 
 
-def _said(known: Undone, log_id: bytes) -> dict[str, Any]:
+def _content(known: Undone, log_id: bytes) -> dict[str, Any]:
     said: dict[str, Any] = {"log_id": log_id.hex(), "names": sorted(known.names), "since": known.since}
     if known.compared:
         said["compared"] = known.compared

@@ -14,7 +14,7 @@ from logger.config import LogConfig
 from logger.control import ControlState
 from logger.disk import PAGE, Disk, Path, PosixDisk, read_whole
 from logger.errors import LogDamaged
-from logger.forensics import look
+from logger.forensics import extent_files
 from qmgr import ini, locations
 from qmgr.errors import InUse, Reason, Unavailable
 from qmgr.ini import Config
@@ -166,7 +166,7 @@ def _examine(disk: Disk, location: Location) -> Examination:
         config = _config_of_log(disk, location)
         if config is None:
             active = active_path(location.log_dir)
-            pages = {seen.header.extent_bytes // PAGE for seen in look(disk, active) if seen.header is not None}
+            pages = {seen.header.extent_bytes // PAGE for seen in extent_files(disk, active) if seen.header is not None}
             if pages and at_rest.was_started(disk, location.log_dir):
                 said = f"the log in {location.log_dir} has LogFilePages={pages.pop()}"
                 return Examination(findings=(Finding(ROWS["ini_and_control_missing"], location.ini, said),))

@@ -20,7 +20,7 @@ from logger.at_rest import active_path, control_path
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk, read_whole
-from logger.forensics import Chain, Evidence, look, most_common
+from logger.forensics import Chain, Evidence, extent_files, most_common
 from logger.frame import END, FILL, PAD
 from recovery import checkpoint
 from recovery.checkpoint import Checkpoint, decode_file
@@ -98,7 +98,7 @@ class _Examiner:
         return Refused(row)
 
     def run(self) -> Examination:
-        self.files = look(self.disk, self.active)
+        self.files = extent_files(self.disk, self.active)
         copies = self._control_copies()
         self.checkpoints = self._checkpoint_files()
         self.log_id = self._identity(copies)

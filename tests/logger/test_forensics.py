@@ -7,7 +7,7 @@ from logger.at_rest import control_path, read_only
 from logger.crc import crc32
 from logger.disk import PAGE
 from logger.extent import DATA, ExtentHeader
-from logger.forensics import Evidence, Seen, look, most_common
+from logger.forensics import Evidence, Seen, extent_files, most_common
 from logger.reader import latest_part
 from tests.logger.test_log import EXTENT, ID
 from tests.logger.test_reader import Laid
@@ -30,7 +30,9 @@ def lived() -> tuple[SimDisk, control.ControlState]:
 
 def evidence(disk: SimDisk, state: control.ControlState) -> Evidence:
     paths = {
-        one.header.sequence: one.path for one in look(disk, f"{HOME}/active") if one.header and one.header.sequence
+        one.header.sequence: one.path
+        for one in extent_files(disk, f"{HOME}/active")
+        if one.header and one.header.sequence
     }
     return Evidence(disk, state.log_id, state.extent_bytes, paths)
 
@@ -56,7 +58,7 @@ def test_every_whole_frame_is_found_once() -> None:
 
 def test_an_extent_without_a_header_is_known_by_its_records() -> None:
     disk, state = lived()
-    for seen in look(disk, f"{HOME}/active"):
+    for seen in extent_files(disk, f"{HOME}/active"):
         assert seen.header is not None
         file = disk.open_read(seen.path)
         assert latest_part(file, state.extent_bytes, crc32(state.log_id))[0] == seen.header.sequence
@@ -87,7 +89,10 @@ def test_a_file_of_nothing_but_zeros_is_as_good_as_an_empty_one() -> None:
     disk = SimDisk()
     disk.poke("/S0000001.LOG", bytes(DATA + EXTENT))
     disk.poke("/S0000002.LOG", b"\1" * (DATA + EXTENT))
-    assert [(one.number, one.size, one.header) for one in look(disk, "")] == [(1, 0, None), (2, DATA + EXTENT, None)]
+    assert [(one.number, one.size, one.header) for one in extent_files(disk, "")] == [
+        (1, 0, None),
+        (2, DATA + EXTENT, None),
+    ]
 
 
 def test_no_frame_before_the_start_is_told_and_the_bytes_up_to_an_end_are_all_and_no_more() -> None:
