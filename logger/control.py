@@ -98,7 +98,7 @@ def create(disk: Disk, path: str, state: ControlState) -> None:
 class TakenOver(OSError):
     """Another process has begun an epoch of the log that this one has open, or has taken its directories away.
 
-    To this one that is as a disk that is gone.
+    For this one that is like a disk that is gone.
     """
 
 

@@ -68,7 +68,7 @@ class File(Protocol):
     def begin_durably(self, offset: int, data: Buffer) -> bool:
         """Begin `write_durably(offset, data, may_poll=True)`, which follows; until then `data` stays as it is.
 
-        False: it is not begun, which that does not mind.
+        False: nothing was begun, and that call does it all.
         """
         ...
 
@@ -96,7 +96,7 @@ class Lock(Protocol):
     directory: str  # that it lies in
 
     def write(self, data: bytes) -> None:
-        """Write over what it leaves for others: in this file, also where another one has its name by now."""
+        """Overwrite what the file tells others; this file, also where another one has taken its name by now."""
         ...
 
     def in_place(self) -> bool:
@@ -129,7 +129,7 @@ class Disk(Protocol):
         ...
 
     def forget(self, path: str) -> None:
-        """Let go of what the system's memory holds of a file and takes for written: what is read next the disk has.
+        """Drop what the system's memory holds of a file and takes for written, so that the next read is from the disk.
 
         After a sync that failed the two may differ, and no later sync makes them the same.
         """
@@ -227,8 +227,8 @@ os.register_at_fork(after_in_child=_pollers.clear)  # what the system keeps for 
 def _poller() -> "Poller | None":
     """None where the usual call is to be made.
 
-    So it is where somebody has put another one into its place, or traces this process, to see what is written or to
-    hinder it: he may not know this one.
+    That is also where somebody has replaced that call, or traces this process, to see or to hinder what is written: he
+    may not know the other one.
     """
     if not _pollers:
         try:
@@ -492,7 +492,7 @@ class PosixDisk:
         return _file(_open(path, flags), path, written=True)
 
     def open_read(self, path: str) -> PosixFile:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # nobody waits for who writes into a pipe
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # not to wait for the writer of a pipe
         try:
             if stat.S_ISFIFO(os.fstat(fd).st_mode):
                 raise OSError(errno.ESPIPE, "this is a pipe, and no file", path)
@@ -593,7 +593,7 @@ class PosixDisk:
 
     def locked_by(self, path: str) -> str | None:
         try:
-            # For reading, so that one can look at a file system mounted read-only. Nobody waits for a writer of a pipe.
+            # For reading, as its file system may be mounted read-only; and not to wait for the writer of a pipe.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):
             return None

@@ -35,7 +35,7 @@ class Turn:
         self.next_turn: Turn | None = None  # whom to wake next
 
     def wake(self) -> None:
-        """Said once or twice, it is the same."""
+        """Calling it twice is harmless."""
         try:
             self.gate.release()
         except RuntimeError:  # it has been woken
@@ -230,7 +230,7 @@ class GroupCommit(ABC):
             heir.wake()
 
     def _appender_done(self, appender: object) -> None:
-        """An appender has its room, or goes without: somebody may lead. Said twice, it is the same."""
+        """An appender has its room, or goes without: somebody may lead. Calling it twice is harmless."""
         self._appenders.discard(appender)
         if self._leader is None or (self._waiting and self._leader is self._waiting[0]):
             self._elect_leader()  # to one, perhaps, that was chosen and not told

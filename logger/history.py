@@ -118,8 +118,8 @@ class History:
         Unless `all_or_nothing`, one that the disk can't read is passed over as if it were not there: good for readers,
         who are told of the gap, and not for who removes the oldest. An error that says nothing of the file, but that
         the process can open no more, is always raised. There are two of a sequence while one is archived or
-        compressed, and after a crash in the middle of that. Who was moved between the listing and the opening, to a
-        name that was not listed, is looked for again.
+        compressed, and after a crash in the middle of that. A file that was moved between the listing and the opening,
+        to a name that was not listed, is looked for again.
         """
         found: dict[int, list[tuple[bool, Place]]] = {}
         self._hidden = (

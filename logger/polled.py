@@ -278,7 +278,7 @@ class Poller:
             self._backoff = max(MIN_BACKOFF, self._backoff // 2)
 
     def close(self) -> None:
-        """Wait for what is under way; what strikes meanwhile is raised afterwards. Said twice, it is the same.
+        """Wait for what is under way; what strikes meanwhile is raised afterwards. Calling it twice is harmless.
 
         Raises OSError where that can't be done.
         """

@@ -366,8 +366,8 @@ class Checkpointer:
         """Append a checkpoint record, if need be into the room that is kept for them; (LSN, end).
 
         The record is there to be read by people. Where not even that room is left there is none, and the tail is the
-        LSN. So it is where the disk has no room for puts, or had none at the last try: tries would use up what is kept
-        for gets.
+        LSN. Nor is there one where the disk has no room for puts, or had none at the last try: tries would use up what
+        is kept for gets.
         """
         log = self._log
         code, uow, head, data = CheckpointMark(kind, json.dumps(notes).encode()).encode()

@@ -346,7 +346,7 @@ class DeleteAlias:
 
 @attrs.define
 class Fill:
-    """Fills a page of the log up, which does so by itself; changes nothing."""
+    """Fills up a page of the log, which writes it by itself; changes nothing."""
 
     size: int  # bytes
 

@@ -16,7 +16,7 @@ class Snapshot(Protocol):
         ...
 
     def finish(self, lock: threading.Lock) -> None:
-        """The checkpoint is complete. Takes the log's lock, again and again for a moment."""
+        """The checkpoint is complete. Takes the log's lock several times, each for a moment."""
         ...
 
     def clean_up(self) -> None:
