@@ -22,7 +22,7 @@ from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
 
 ENDS = {int(Kind.COMMIT): COMMITTED, int(Kind.BACKOUT): BACKED_OUT}
 LOOKS = 20  # at a log that others write over meanwhile
-A_MOMENT = 256  # records after which others may go on
+YIELD_EVERY_RECORDS = 256
 
 
 def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -> UowState | None:
@@ -89,7 +89,7 @@ def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | No
                 whole = next_number is not None and next_number <= number
             if not count:  # an older start is told of: so all of this one is; or it is the log's very beginning
                 whole = whole or raw.epoch < epoch or (raw.epoch == epoch and first == size)
-            if not count % A_MOMENT:
+            if not count % YIELD_EVERY_RECORDS:
                 engine.clock.give_way()
     if not whole or log.reaches_back_to() > start or number <= engine.state.forgotten:
         return None  # it may have been committed

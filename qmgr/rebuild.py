@@ -33,7 +33,7 @@ from recovery.uows import Uow
 NOBODY = contextlib.nullcontext()  # uses the store that this one is like
 Skip = Callable[[int], tuple[int, int]]  # from the LSN of a record: of the next that matters, and when to ask again
 NEVER = 1 << 64
-A_MOMENT = 64  # records or messages, after which others may go on
+YIELD_EVERY = 64  # records or messages
 IN_MEMORY = 64 << 20  # bytes of messages that come before they are written to segments
 
 
@@ -112,7 +112,7 @@ class Rebuild(Store):
         for place, (_, sequence, message) in enumerate(cells_of(bytes(part.data), part.cell, part.cells)):
             if not gone >> place & 1:
                 writer.append(sequence, part.priority, standing(message).expires, message)
-            if not place % A_MOMENT:
+            if not place % YIELD_EVERY:
                 self.give_way()
 
     def take_numbers(self, count: int) -> range:
@@ -150,7 +150,7 @@ class Rebuild(Store):
             self._came += len(raw.body)
             if self._came >= IN_MEMORY:
                 self.write_out()
-            if not count % A_MOMENT:
+            if not count % YIELD_EVERY:
                 self.give_way()
                 progress(raw.end - start, until - start)
         for queue in self.by_id.values():

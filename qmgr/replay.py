@@ -39,7 +39,7 @@ from recovery.records import Kind, not_understood
 from recovery.replay import Batch, Bookmark, Puts
 
 OLDEST, NOW = "oldest", "now"
-A_MOMENT = 64  # records after which others may go on
+YIELD_EVERY_RECORDS = 64
 NEVER = 1 << 64  # an LSN, or a moment, that does not come
 
 Where = int | str | datetime.datetime
@@ -357,7 +357,7 @@ class _Scan:
             except (ValueError, KeyError, struct.error) as exc:
                 raise not_understood(self._history.name(raw.lsn // self._extent_bytes), raw.lsn, exc) from exc
             at = raw.end
-            if not count % A_MOMENT:
+            if not count % YIELD_EVERY_RECORDS:
                 give_way()
             if batch is None:
                 continue

@@ -28,7 +28,7 @@ from qmgr.store import Store, used_up
 from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 
-A_MOMENT = 512  # messages: about 0.5 ms of work; every time that others are let on costs all of them 0.1 ms
+YIELD_EVERY_MESSAGES = 512  # about 0.5 ms of work; to let others go on costs all of them 0.1 ms each time
 FEW = 32  # messages that are written together
 PRIORITY, TO_WRITE = attrgetter("priority"), attrgetter("body", "status", "head", "sequence", "expires")
 SLACK = 32 << 20  # bytes that a queue's segments may take beyond twice what is there before some are rewritten
@@ -355,7 +355,7 @@ class StateSnapshot:
                 sizes.extend(some.append_to(writer))
                 placed += some.items
                 work += some.work
-                if work >= A_MOMENT:
+                if work >= YIELD_EVERY_MESSAGES:
                     work = 0
                     self._state.give_way()
             writer.finish()
@@ -410,7 +410,7 @@ class StateSnapshot:
                     if not source.is_gone(number):
                         places[number] = writer.append(sequence, priority, standing(message).expires, message)
                         done += 1
-                        if not done % A_MOMENT:
+                        if not done % YIELD_EVERY_MESSAGES:
                             self._state.give_way()
         return places
 
@@ -440,7 +440,7 @@ class StateSnapshot:
             more = True
             while more:
                 with lock:
-                    more = queue.page_out(2 * A_MOMENT, partial(self._locked, queue))
+                    more = queue.page_out(2 * YIELD_EVERY_MESSAGES, partial(self._locked, queue))
                 if more:
                     self._state.give_way()
             with lock:
@@ -494,7 +494,7 @@ class StateSnapshot:
         while number < append.cell + len(append.sizes):
             work = 0
             with lock:
-                while work < 2 * A_MOMENT and (item := next(items, None)) is not None:
+                while work < 2 * YIELD_EVERY_MESSAGES and (item := next(items, None)) is not None:
                     if isinstance(item, Entry):
                         entries: Sequence[Entry] = (item,)
                     elif item.made is not None:
