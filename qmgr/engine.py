@@ -31,19 +31,19 @@ from recovery.uows import ACTIVE, Uow
 
 Held = tuple[Entry, Message]
 
-A_FEW = 64  # messages that a browse, or a clear, handles at once, unless they are large
-A_FEW_BYTES = 64 << 10
-MANY_EXPIRED = 1000  # messages whose time is over that a get looks at before others have the lock
+CHUNK_MESSAGES = 64  # that a browse, or a clear, handles at once, unless they are large
+CHUNK_BYTES = 64 << 10
+EXPIRED_CHUNK = 1000  # expired messages that a get looks at before others have the lock
 
 
-def a_few(entries: Iterable[Entry]) -> list[Entry]:
-    """The first of them."""
+def first_chunk(entries: Iterable[Entry]) -> list[Entry]:
+    """The first of them: as many as are handled at once."""
     few: list[Entry] = []
     size = 0
     for entry in entries:
         few.append(entry)
         size += len(entry.body)
-        if len(few) == A_FEW or size >= A_FEW_BYTES:
+        if len(few) == CHUNK_MESSAGES or size >= CHUNK_BYTES:
             break
     return few
 
@@ -398,7 +398,7 @@ class Engine(Holding):
             while more:
                 with self.lock:
                     try:
-                        more = queue.gather(A_FEW)
+                        more = queue.gather(CHUNK_MESSAGES)
                     except BaseException as exc:
                         if queue.half_changed:
                             self._on_failure(exc)
@@ -439,7 +439,7 @@ class Engine(Holding):
             if self.expire_locked(queue, expired, kept=2 * self.log.cost(GET_COST * limit) if chosen else 0):
                 look_at = max(look_at, 2 * limit)  # there may be as many live ones in front each time
                 gone += len(expired)
-                if gone >= MANY_EXPIRED:
+                if gone >= EXPIRED_CHUNK:
                     self.log.changed.without(self.clock.give_way)
                     gone = 0
             elif chosen:  # the log has no room for saying so
@@ -514,7 +514,7 @@ class Engine(Holding):
                 more = True
                 while more:
                     with self.lock:
-                        self._room_for_gets(None, A_FEW)
+                        self._room_for_gets(None, CHUNK_MESSAGES)
                         if queue.deleted:
                             there = self.state.by_id.get(queue.id)  # it may have been recreated
                             if there is None:
@@ -525,9 +525,10 @@ class Engine(Holding):
                         if queue.definition.delivery_sequence != order:  # in which it has come as far as `position`
                             position, order = BEFORE_ALL, queue.definition.delivery_sequence
                         try:
-                            entries = [e for e in islice(queue.ready(A_FEW), A_FEW) if e.sequence < before]
+                            found = islice(queue.ready(CHUNK_MESSAGES), CHUNK_MESSAGES)
+                            entries = [entry for entry in found if entry.sequence < before]
                             if not entries:  # there are others in front
-                                entries = a_few(queue.after(position, before))
+                                entries = first_chunk(queue.after(position, before))
                                 position = _position(entries[-1], order) if entries else position
                         except BaseException as exc:
                             raise self.unreadable(queue, exc) from exc.__cause__
@@ -552,7 +553,7 @@ class Engine(Holding):
         Nobody's unit of work is rolled back so that a call may take more at once.
         """
         log, space = self.log, self.log.space  # which is released from `soft` on
-        return max(A_FEW, (min(space.limit, space.soft) - log.buffer.tail - space.promised) // cost)
+        return max(CHUNK_MESSAGES, (min(space.limit, space.soft) - log.buffer.tail - space.promised) // cost)
 
     def _room_for_gets(self, unit: Uow | None, count: int) -> int:
         """May so many messages be got, and has the log room for saying so? May let go of the lock for a while.
@@ -592,7 +593,7 @@ class Engine(Holding):
             for entry in several:
                 if 0 < entry.expires <= now:
                     expired.append(queue.keep(entry))
-                    if len(expired) >= max(look_at, MANY_EXPIRED):
+                    if len(expired) >= max(look_at, EXPIRED_CHUNK):
                         break
                 else:
                     chosen.append(entry)
@@ -677,7 +678,7 @@ class Engine(Holding):
                     else:
                         found = _with(queue, wanted, behind=position)
                         found = _between(queue, found, position, before)
-                    entries = a_few(found if not behind else _not_looked_at(found, behind))
+                    entries = first_chunk(found if not behind else _not_looked_at(found, behind))
                 except BaseException as exc:
                     raise self.unreadable(queue, exc) from exc.__cause__
             if not entries:

@@ -20,7 +20,7 @@ from qmgr.message import group_of, group_sequence_of, is_last_in_group
 from qmgr.queue import Queue
 
 Gets = Sequence[tuple[Queue, Entry]]
-A_LOT = 10_000  # messages that are looked at in one go where nobody can be let in between
+GATHER_CHUNK = 10_000  # messages that are looked at in one go where nobody can be let in between
 
 
 def in_logical_order(
@@ -88,7 +88,7 @@ class _Search:
         if queue.gathered is None and queue.gatherable:
             if not self.read:
                 raise Unindexed
-            while queue.gather(A_LOT):
+            while queue.gather(GATHER_CHUNK):
                 pass
         gathered = queue.gathered
         if gathered is None:

@@ -17,7 +17,7 @@ from recovery.records import GET_COST
 from recovery.uows import ACTIVE, BACKED_OUT, Uow
 
 Pair = tuple[Queue, Entry]
-A_LOT = 500  # messages that are refused in one unit of work
+REJECTS_PER_UNIT = 500
 
 
 class Locks(dict[Pair, None]):
@@ -62,7 +62,7 @@ class Holding(Requeue):
         """
         if late:
             held = self._still(holder, held)
-        end, lot = 0, min(A_LOT, self.max_uncommitted)
+        end, lot = 0, min(REJECTS_PER_UNIT, self.max_uncommitted)
         for at in range(0, len(held), lot):
             some = held[at : at + lot]
             try:

@@ -36,7 +36,7 @@ AGAIN_NS = 60_000_000_000  # until it is said again that the disk has no room, w
 SETTLED_NS = 1_000_000_000  # that a log has room before it is no longer full: each unit backed out gives some back
 TICK = 1.0  # seconds between looks at the clock
 MARGIN = 65536  # bytes of the disk that are not counted on: a checkpoint begins new pages
-A_SWEEP = 100  # messages whose time is over that are removed before others go on
+SWEEP_CHUNK = 100  # expired messages that are removed before others go on
 
 
 def _hindrance(exc: OSError | LogDamaged) -> str:
@@ -569,9 +569,9 @@ class Housekeeper:
                 with engine.lock:
                     expired = [] if self._is_away(queue) else self._expired(queue, now)
                 more = bool(expired)
-                for at in range(0, len(expired), A_SWEEP):
+                for at in range(0, len(expired), SWEEP_CHUNK):
                     with engine.lock:
-                        some = [] if self._is_away(queue) else expired[at : at + A_SWEEP]
+                        some = [] if self._is_away(queue) else expired[at : at + SWEEP_CHUNK]
                         more = bool(some) and engine.expire_locked(queue, some)
                     if not more:
                         break
@@ -582,7 +582,7 @@ class Housekeeper:
 
     def _expired(self, queue: Queue, now: int) -> list[Entry]:
         try:
-            return queue.sweep(now, A_SWEEP)
+            return queue.sweep(now, SWEEP_CHUNK)
         except QueueDamaged as exc:
             self._engine.state.damage(queue, exc)
         except OSError:  # whoever gets from the queue is told; the next sweep tries again

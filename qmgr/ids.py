@@ -24,7 +24,7 @@ from qmgr.segments import Place, Segment
 MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID = 0, 1, 2, 3  # which of the ids, or where cells begin
 CELLS = CRC = (1 << 32) - 1  # the lower half of a number
 MANY_OVER = 16
-A_FEW = 64  # entries that are looked at before others go on
+CHUNK_ENTRIES = 64  # that are looked at before others go on
 Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
 BEFORE_ALL: Position = (-10, 0)
 hash_of = crc32  # of an id
@@ -86,12 +86,12 @@ class Resident:
         if isinstance(found, Entry):
             yield found
         while isinstance(found, SortedDict):
-            few = list(islice(found.irange(behind, inclusive=(False, True)), A_FEW))
+            few = list(islice(found.irange(behind, inclusive=(False, True)), CHUNK_ENTRIES))
             for place in few:
                 entry = found.get(place)
                 if entry is not None:
                     yield entry
-            if len(few) < A_FEW:
+            if len(few) < CHUNK_ENTRIES:
                 return
             behind = few[-1]
 

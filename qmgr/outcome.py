@@ -20,8 +20,8 @@ from recovery.records import Kind
 from recovery.replay import next_unit
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
 
-ENDS = {int(Kind.COMMIT): COMMITTED, int(Kind.BACKOUT): BACKED_OUT}
-LOOKS = 20  # at a log that others write over meanwhile
+OUTCOMES = {int(Kind.COMMIT): COMMITTED, int(Kind.BACKOUT): BACKED_OUT}
+MAX_SEARCHES = 20  # of a log that others write over meanwhile
 YIELD_EVERY_RECORDS = 256
 
 
@@ -64,7 +64,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
 
 def _looked_up(engine: Engine, number: int, since: int, tail: int) -> UowState | None:
     """What the log says. On a small circular one what is read may be written over, and the rest still be there."""
-    for _ in range(LOOKS):
+    for _ in range(MAX_SEARCHES):
         first = engine.log.reaches_back_to()
         try:
             return _search(engine, number, since, tail)
@@ -82,8 +82,8 @@ def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | No
     whole = first <= since <= tail
     with contextlib.closing(log.live_reader()) as reader:
         for count, raw in enumerate(reader.records(start, durable=tail, resync=True, until=tail)):
-            if raw.uow == number and raw.kind in ENDS:
-                return ENDS[raw.kind]
+            if raw.uow == number and raw.kind in OUTCOMES:
+                return OUTCOMES[raw.kind]
             if not whole and raw.kind == Kind.START_CHECKPOINT:  # it began behind this, and is told of wholly
                 next_number = next_unit(raw)
                 whole = next_number is not None and next_number <= number

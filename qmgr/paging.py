@@ -16,7 +16,7 @@ from qmgr.segments import Block, Cell, Segment, SegmentReader, table_of
 from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 
-A_SCAN = 10_000  # messages in memory that one look through all of that finds
+SCAN_MESSAGES = 10_000  # expired ones that one look through all that is in memory finds
 
 
 class Paging:
@@ -368,7 +368,7 @@ class Paging:
         """
         if not self.depth and not self.uncommitted:
             self.expiring = 0  # which a restart has counted by blocks
-        found = {e.sequence: e for e in islice(self._over(now), max(most, A_SCAN))}
+        found = {e.sequence: e for e in islice(self._over(now), max(most, SCAN_MESSAGES))}
         for lane in self._lanes.values():
             if not lane.paged:
                 continue

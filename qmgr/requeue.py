@@ -28,9 +28,9 @@ from qmgr.verbs import Wanted
 from recovery.records import GET_COST, PUT_COST, Put
 from recovery.uows import ACTIVE, Uow
 
-A_MOVE = 2  # messages of a unit of work
-A_FEW = 64  # messages that are moved before others have the lock
-A_LOT = 64 << 10  # bytes of such: more are moved in several units of work, since the log may have no room for one
+MESSAGES_PER_MOVE = 2  # one got and one put
+UNIT_MESSAGES = 64  # that are moved in one unit of work, before others have the lock
+UNIT_BYTES = 64 << 10  # of such, since the log may have no room for more in one unit
 
 
 class Requeue(Puts):
@@ -102,7 +102,7 @@ class Requeue(Puts):
         if queue.damaged or queue.deleted:
             return False
         now = self.steady.now_us() if queue.expiring else 0
-        for many in (limit, limit + A_FEW):  # mostly the first is enough
+        for many in (limit, limit + UNIT_MESSAGES):  # mostly the first is enough
             chosen, _ = self._choose(unit, queue, many, wanted, now, many, may_read)
             if not chosen or any(one.backouts < threshold for one in chosen):
                 return False
@@ -116,7 +116,7 @@ class Requeue(Puts):
         """
         moved, stays = 0, set[int]()
         look_at, full = limit, True
-        most = max(1, min(A_FEW, self.max_uncommitted // 4))
+        most = max(1, min(UNIT_MESSAGES, self.max_uncommitted // 4))
         while threshold := queue.definition.backout_threshold:
             if not queue.definition.get_enabled or queue.damaged or queue.deleted:
                 return False
@@ -138,7 +138,7 @@ class Requeue(Puts):
             for entry in too_often[: most - moved]:
                 if self._requeue(unit, queue, entry):
                     moved += 1
-                    if unit.put_bytes >= A_LOT:
+                    if unit.put_bytes >= UNIT_BYTES:
                         return True
                 else:
                     stays.add(entry.sequence)
@@ -149,7 +149,7 @@ class Requeue(Puts):
     def _requeue(self, unit: Uow, queue: Queue, entry: Entry) -> bool:
         """Move one message away, if any queue takes it, and if it is still there."""
         refused = []
-        if self.max_uncommitted < A_MOVE:
+        if self.max_uncommitted < MESSAGES_PER_MOVE:
             refused.append(f"a unit of work may have {self.max_uncommitted} messages (MAXUMSGS), and a move is two")
         for name, dead in self._ways_out(queue) if not refused else ():
             try:
@@ -166,7 +166,7 @@ class Requeue(Puts):
             except MQError as exc:
                 refused.append(f"{name}: {exc}")
                 continue
-            self._room_in(unit, A_MOVE, cost, target, size)
+            self._room_in(unit, MESSAGES_PER_MOVE, cost, target, size)
             there = self._claim(queue, entry)
             if there is None:
                 return True

@@ -29,7 +29,7 @@ from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 
 YIELD_EVERY_MESSAGES = 512  # about 0.5 ms of work; to let others go on costs all of them 0.1 ms each time
-FEW = 32  # messages that are written together
+CHUNK_MESSAGES = 32  # messages that are written together
 PRIORITY, TO_WRITE = attrgetter("priority"), attrgetter("body", "status", "head", "sequence", "expires")
 SLACK = 32 << 20  # bytes that a queue's segments may take beyond twice what is there before some are rewritten
 NON_PERSISTENT, PERSISTENT = 0, 1
@@ -172,8 +172,8 @@ class _QueueSnapshot:
             yield from self._of_entries(priority, entries)
 
     def _of_entries(self, priority: int, entries: Sequence[Entry]) -> Iterator[_Few]:
-        for at in range(0, len(entries), FEW):
-            few = entries[at : at + FEW]
+        for at in range(0, len(entries), CHUNK_MESSAGES):
+            few = entries[at : at + CHUNK_MESSAGES]
             columns: list[Sequence[Any]] = [few, *zip(*map(TO_WRITE, few), strict=True)]
             statuses = columns.pop(2)
             if GONE in statuses:

@@ -22,7 +22,7 @@ from recovery.uows import Uow, UowTable
 
 QUEUE = itemgetter(0)  # of a get of a unit of work
 FEW_CALLS = 2  # for so many a loop is quicker
-REMEMBERED = 1000  # units of work that nothing is logged of
+MAX_UNLOGGED = 1000  # units of work with nothing in the log that are remembered
 
 
 class PutRun(Alike):
@@ -304,7 +304,7 @@ class State(ABC):
         self.committed += 1
         if not lsn and (unit.puts or unit.gets):
             self.unlogged.append(unit.number)
-            if len(self.unlogged) > REMEMBERED:
+            if len(self.unlogged) > MAX_UNLOGGED:
                 self.forgotten = max(self.forgotten, self.unlogged.popleft())
         self._end(unit, uows.COMMITTED)
 

@@ -1625,7 +1625,7 @@ def test_a_browse_holds_few_large_messages() -> None:
         world.qm.put("A", b"%d" % n * 30_000)
     world.qm.checkpoint()
     looked_up = []
-    real = engine.a_few
+    real = engine.first_chunk
 
     def counted(entries: Any) -> Any:
         found = real(entries)
@@ -1633,7 +1633,7 @@ def test_a_browse_holds_few_large_messages() -> None:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "a_few", counted)
+        patch.setattr(engine, "first_chunk", counted)
         assert len(bodies(world.qm, "A")) == 30
     assert max(looked_up) <= 3
 

@@ -30,7 +30,7 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(segments, "SMALL", SMALL)
     patch.setattr(segments, "LARGEST_BLOCK", BLOCK)
     patch.setattr(snapshot, "SLACK", SLACK)
-    patch.setattr(snapshot, "FEW", FEW)
+    patch.setattr(snapshot, "CHUNK_MESSAGES", FEW)
     patch.setattr(snapshot, "YIELD_EVERY_MESSAGES", 2 * FEW)
     patch.setattr(store, "INDEXES", INDEXES)
     patch.setattr(batch, "FEWEST", FEWEST)
