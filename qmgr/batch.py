@@ -15,11 +15,11 @@ from operator import add, itemgetter
 from qmgr.entry import GONE, NOWHERE, OVERHEAD, PUT_TIME, Entry
 from qmgr.message import HEAD, PERSISTENT, STANDING
 from qmgr.packed import Packed
-from qmgr.segments import LARGEST_BLOCK, SLOT
+from qmgr.segments import MAX_BLOCK_BYTES, SLOT
 from recovery.records import with_lengths
 
 FEWEST, MOST = 8, 512  # messages of a batch: for fewer it is not worth while, and all of them become entries together
-MOST_BYTES = LARGEST_BLOCK - MOST * SLOT  # of them: a batch fits into one block
+MOST_BYTES = MAX_BLOCK_BYTES - MOST * SLOT  # of them: a batch fits into one block
 SORT = itemgetter(0)
 
 

@@ -22,7 +22,7 @@ from qmgr.objects import decode_definition
 from qmgr.queue import Queue
 from qmgr.segments import Segment, SegmentWriter, cells_of
 from qmgr.snapshot import StateSnapshot
-from qmgr.store import Store, used_up
+from qmgr.store import Store, no_segment_number
 from recovery import records
 from recovery.backouts import Backouts
 from recovery.errors import NotRecoverable
@@ -34,7 +34,7 @@ NOBODY = contextlib.nullcontext()  # uses the store that this one is like
 Skip = Callable[[int], tuple[int, int]]  # from the LSN of a record: of the next that matters, and when to ask again
 NEVER = 1 << 64
 YIELD_EVERY = 64  # records or messages
-IN_MEMORY = 64 << 20  # bytes of messages that come before they are written to segments
+WRITE_OUT_BYTES = 64 << 20  # of messages that come before they are written to segments
 
 
 def nothing(at: int) -> tuple[int, int]:
@@ -95,7 +95,7 @@ class Rebuild(Store):
                     source = part.segment
                     numbers = self.take_numbers(1)
                     if not numbers:
-                        raise used_up()
+                        raise no_segment_number()
                     made.append(Segment(numbers[0]))
                     writer = self.writer(queue, made[-1])
                 self._copy(part, writer)
@@ -148,7 +148,7 @@ class Rebuild(Store):
                 raise NotRecoverable(f"a log record does not fit to the media image ({exc})") from exc
             count += 1
             self._came += len(raw.body)
-            if self._came >= IN_MEMORY:
+            if self._came >= WRITE_OUT_BYTES:
                 self.write_out()
             if not count % YIELD_EVERY:
                 self.give_way()

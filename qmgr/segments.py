@@ -48,11 +48,11 @@ LENGTH, SEQUENCE = struct.Struct("<I"), struct.Struct("<Q")  # of one cell, in a
 SLOT = LENGTH.size + SEQUENCE.size
 BLOCK = struct.Struct("<QIIIIQQQI")  # as the catalogue has a `Block`
 SEGMENT = re.compile(r"(\d{8,})\.seg")  # the name of a file
-MAGIC, BEFORE = b"QMGRSEG2", b"QMGRSEG1"  # of this version, and of the one before
-LARGEST = 16 << 20  # bytes: a segment of this size is not appended to
-SMALL = 1 << 20  # bytes: many segments that are shorter are no reason for a checkpoint of their own
-CHUNK = 1 << 20  # bytes of cells put together for one write
-LARGEST_BLOCK = 64 << 10  # bytes, unless it is one cell
+MAGIC, MAGIC_V1 = b"QMGRSEG2", b"QMGRSEG1"
+MAX_SEGMENT_BYTES = 16 << 20  # a segment of this size is not appended to
+SMALL_SEGMENT_BYTES = 1 << 20  # many segments that are shorter are no reason for a checkpoint of their own
+WRITE_BYTES = 1 << 20  # of cells put together for one write
+MAX_BLOCK_BYTES = 64 << 10  # unless it is one cell
 
 
 Cell = tuple[int, int, bytes]  # number, sequence, message
@@ -266,7 +266,7 @@ def surplus(held: Iterable[Segment]) -> int:
 
 def large_bytes(held: Iterable[Segment]) -> int:
     """Bytes of those files that are not small."""
-    return sum([segment.length for segment in held if segment.length >= SMALL])
+    return sum([segment.length for segment in held if segment.length >= SMALL_SEGMENT_BYTES])
 
 
 def _packed(data: bytes) -> str:
@@ -423,7 +423,7 @@ class SegmentWriter:
     ) -> list[int]:
         """Add several messages; return their lengths."""
         lengths = list(map(add, map(len, heads), map(len, bodies)))
-        if sum(lengths) + SLOT * len(lengths) > LARGEST_BLOCK:
+        if sum(lengths) + SLOT * len(lengths) > MAX_BLOCK_BYTES:
             for sequence, one_expires, head, body in zip(sequences, expires, heads, bodies, strict=True):
                 self.append(sequence, priority, one_expires, head, body)
         else:
@@ -443,7 +443,7 @@ class SegmentWriter:
     ) -> None:
         """Add messages to one block."""
         size = sum(lengths) + SLOT * len(lengths)
-        if self._lengths and (priority != self._priority or self._size + size > LARGEST_BLOCK):
+        if self._lengths and (priority != self._priority or self._size + size > MAX_BLOCK_BYTES):
             self._end_block()
         self._priority = priority
         self._size += size
@@ -470,7 +470,7 @@ class SegmentWriter:
         self._size = self._expires = 0
         self._ended += table, messages
         self._held += size
-        if self._held >= CHUNK:
+        if self._held >= WRITE_BYTES:
             self._flush()
 
     def _flush(self) -> None:
@@ -542,7 +542,7 @@ class SegmentReader:
         path = self.path(segment)
         header = self._read(segment, 0, HEADER.size)
         expected = encode_header(self._log_id, self._queue, segment.number)
-        if header == BEFORE + expected[len(BEFORE) :]:
+        if header == MAGIC_V1 + expected[len(MAGIC_V1) :]:
             raise NotRecoverable(
                 f"segment {path} is of format 1, which this version does not read; start the queue manager with the "
                 f"version that wrote it, and get its messages"

@@ -24,16 +24,16 @@ from qmgr.message import standing
 from qmgr.packed import Packed
 from qmgr.queue import Queue
 from qmgr.segments import Block, Cell, Segment, SegmentWriter, no_segment
-from qmgr.store import Store, used_up
+from qmgr.store import Store, no_segment_number
 from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 
 YIELD_EVERY_MESSAGES = 512  # about 0.5 ms of work; to let others go on costs all of them 0.1 ms each time
 CHUNK_MESSAGES = 32  # messages that are written together
 PRIORITY, TO_WRITE = attrgetter("priority"), attrgetter("body", "status", "head", "sequence", "expires")
-SLACK = 32 << 20  # bytes that a queue's segments may take beyond twice what is there before some are rewritten
+MAX_SURPLUS_BYTES = 32 << 20  # of a queue; beyond that some of its segments are rewritten
 NON_PERSISTENT, PERSISTENT = 0, 1
-AT_ONCE = 64 << 20  # bytes of messages that one checkpoint rewrites for a queue, about
+REWRITE_BYTES = 64 << 20  # of messages that one checkpoint rewrites for a queue, about
 
 
 class _Unreadable(Exception):
@@ -128,7 +128,7 @@ class _QueueSnapshot:
         self.unspilled = False  # there was no room for the non-persistent ones, which can stay in memory
 
     def _make_plan(self, rewrite: bool, spare: int | None) -> None:
-        if segments.surplus(self.segments) <= (SLACK if spare is None else 0):
+        if segments.surplus(self.segments) <= (MAX_SURPLUS_BYTES if spare is None else 0):
             return
         for kind in (NON_PERSISTENT, PERSISTENT):
             last = spare is not None and not self._fresh[kind]  # nothing is appended to it now, and room is scarce
@@ -238,7 +238,7 @@ def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[l
     """
     if not segments.surplus(live):
         return [], False, False
-    most = segments.LARGEST if spare is None else min(spare, segments.LARGEST)
+    most = segments.MAX_SEGMENT_BYTES if spare is None else min(spare, segments.MAX_SEGMENT_BYTES)
     groups: list[list[Segment]] = []
     size = total = 0  # of the last group, and of all
     before = None
@@ -249,7 +249,7 @@ def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[l
         if gone and spare is not None and more > spare:
             no_room = True
         elif gone:
-            if total >= AT_ONCE:
+            if total >= REWRITE_BYTES:
                 return groups, True, no_room
             if not groups or groups[-1][-1] is not before or size + more > most:
                 groups.append([])
@@ -263,7 +263,7 @@ def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[l
 
 def _is_full(segment: Segment) -> bool:
     """Nothing is appended to it any more."""
-    return segment.sealed or segment.length >= segments.LARGEST
+    return segment.sealed or segment.length >= segments.MAX_SEGMENT_BYTES
 
 
 class StateSnapshot:
@@ -281,7 +281,7 @@ class StateSnapshot:
         self._lines: dict[int, bytes] = {}
         self._order = list(state.by_id.values())
         room = state.to_spare()
-        spare = room if state.scarce or room < segments.LARGEST else None
+        spare = room if state.scarce or room < segments.MAX_SEGMENT_BYTES else None
         for queue in self._order:
             if queue.changed or (spare is not None and segments.surplus(queue.segments.values())):
                 queue.changed = False
@@ -342,7 +342,7 @@ class StateSnapshot:
     def _new(self, kind: int) -> Segment:
         number = next(self._numbers, None)
         if number is None:
-            raise used_up()
+            raise no_segment_number()
         return Segment(number, volatile=kind == NON_PERSISTENT)
 
     def _append(self, snapshot: _QueueSnapshot, target: Segment, new: Iterable[_Few | _Together]) -> None:

@@ -15,12 +15,12 @@ from qmgr.queue import Queue
 from qmgr.segments import Segment, SegmentReader, SegmentWriter, no_fence, segments_below, surplus
 from qmgr.state import State
 
-LAST_SEGMENT = (1 << 32) - 1  # numbers are never used again, and have 32 bits in files and log
-INDEXES = 256 << 20  # bytes of arrays that find messages in segments by their ids
-WORTH_IT = 16 << 20  # bytes of the disk, of one queue, that a checkpoint is taken for
+MAX_SEGMENT_NUMBER = (1 << 32) - 1  # no number is used again, and files and log have 32 bits for it
+MAX_INDEX_BYTES = 256 << 20  # of arrays that find messages in segments by their ids
+WORTHWHILE_BYTES = 16 << 20  # of the disk that a checkpoint is taken for, of one queue or of files to delete
 
 
-def used_up() -> OSError:
+def no_segment_number() -> OSError:
     """There is no number for another segment: as if the disk were full, so that what is there can still be got."""
     return OSError(errno.ENOSPC, "all numbers of segments are used up; move the messages to a new queue manager")
 
@@ -61,7 +61,7 @@ class Store(State):
         self.ending = False  # the next checkpoint is the last one
         self.gave_up = False  # the last one failed: the next one does no more than it has to
         self._named = False  # the directories that are there are there for good
-        self.arrays = Arrays(INDEXES)
+        self.arrays = Arrays(MAX_INDEX_BYTES)
         self.files = OpenFiles(disk)
         self.opened = LastOpened()
         self.doomed: list[tuple[str, int]] = []  # segments that only the checkpoint before the last one refers to
@@ -138,7 +138,7 @@ class Store(State):
     def take_numbers(self, count: int) -> range:
         """So many numbers for new segments, or as many as there are left. The lock is held."""
         first = self.next_segment
-        self.next_segment = max(first, min(first + count, LAST_SEGMENT + 1))
+        self.next_segment = max(first, min(first + count, MAX_SEGMENT_NUMBER + 1))
         return range(first, self.next_segment)
 
     def give_back(self, numbers: list[int]) -> None:
@@ -157,11 +157,11 @@ class Store(State):
         Space that the last checkpoint could not give back does not count: the next one could not either. Called without
         the lock by whoever takes checkpoints.
         """
-        if self.retired_bytes + self.doomed_bytes >= WORTH_IT:
+        if self.retired_bytes + self.doomed_bytes >= WORTHWHILE_BYTES:
             return True
         changed = [queue for queue in list(self.by_id.values()) if queue.changed and queue.segments]
         return any(
-            surplus(list(queue.segments.values())) - queue.left_over >= WORTH_IT
+            surplus(list(queue.segments.values())) - queue.left_over >= WORTHWHILE_BYTES
             for queue in changed
             if not queue.damaged
         )
@@ -179,7 +179,7 @@ class Store(State):
     def unpin(self, pins: dict[tuple[str, int], int]) -> None:
         """Nobody reads these segments any more; `pins`: bytes of each. A checkpoint deletes those that are doomed."""
         self.pinned -= pins.keys()
-        self.doomed_bytes += sum([pins[one] for one in self.doomed if pins.get(one, 0) >= segments.SMALL])
+        self.doomed_bytes += sum([pins[one] for one in self.doomed if pins.get(one, 0) >= segments.SMALL_SEGMENT_BYTES])
 
     def remove(self, path: str) -> None:
         """Delete the file of a segment. What lies there and is no file is somebody else's. Raises OSError."""

@@ -295,7 +295,7 @@ def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(
     small_segments: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is read without the lock may be rewritten, or gone, by then."""
-    monkeypatch.setattr(snapshot, "SLACK", 0)
+    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
     world = World(ini={"DefaultPQBufferSize": "1", "CheckPointLogRecdMax": "60"}, start=False, log_primary_files=4)
     qm = qmgr.start(NAME, data_path=DATA, disk=world.disk, background=True)
     qm.define_queue("A")
@@ -355,7 +355,7 @@ def test_files_that_messages_were_found_in_are_closed_with_their_segments(
     small_segments: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a file that nobody can name any more takes of the disk is given back when nobody has it open."""
-    monkeypatch.setattr(store, "INDEXES", 1 << 20)
+    monkeypatch.setattr(store, "MAX_INDEX_BYTES", 1 << 20)
     world = deep_world()
     fill(world, range(400))
     before = world.disk.open_files
@@ -830,7 +830,7 @@ def test_what_is_got_gives_its_room_back_though_few_records_say_so(
     """Large messages take few records, so neither their count nor the time asks for a checkpoint: the room does."""
     world = deep_world()
     fill(world, range(300), persistent=persistent)
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTH_IT)
     while world.qm.get_many("A", 5):
         there = live(world)
         assert total(world) <= 2 * there + SLACK + LARGEST + 2 * WORTH_IT
@@ -848,7 +848,7 @@ def test_a_deep_queue_that_is_deleted_gives_its_room_back_though_few_records_say
 ) -> None:
     world = deep_world()
     fill(world, range(300))
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTH_IT)
     world.qm.delete_queue("A", purge=True)
     for _ in range(2):
         world.qm.look_around()
@@ -872,7 +872,7 @@ def test_a_queue_that_is_deleted_while_a_checkpoint_writes_it_gives_its_room_bac
 
     monkeypatch.setattr(snapshot.StateSnapshot, "_write_fresh", write)
     world.qm.checkpoint()
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTH_IT)
     for _ in range(3):
         world.qm.look_around()
     assert files(world.disk) == []
@@ -886,8 +886,8 @@ def test_the_small_files_of_many_queues_wait_for_the_room_of_a_checkpoint_that_c
         world.qm.define_queue(f"Q.{n}")
         world.qm.put(f"Q.{n}", body(n))
     world.qm.checkpoint()
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
-    monkeypatch.setattr(segments, "SMALL", 2000)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTH_IT)
+    monkeypatch.setattr(segments, "SMALL_SEGMENT_BYTES", 2000)
     assert total(world) > 3 * WORTH_IT
     taken = world.qm.status().checkpoints
     for n in range(30):
@@ -903,7 +903,7 @@ def test_the_small_files_of_many_queues_wait_for_the_room_of_a_checkpoint_that_c
 def test_what_a_media_image_has_held_gives_its_room_back_when_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     world = deep_world(log_type="linear")
     fill(world, range(300))
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTH_IT)
     real = media.Media._record
 
     def record(*given: Any) -> Any:
@@ -935,9 +935,9 @@ def test_room_that_no_checkpoint_can_give_back_is_a_reason_for_one_only(
     def unreadable(*_: Any) -> Any:
         raise snapshot._Unreadable
 
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTH_IT)
     monkeypatch.setattr(snapshot.StateSnapshot, "_read", unreadable)
-    monkeypatch.setattr(snapshot, "AT_ONCE", at_once)
+    monkeypatch.setattr(snapshot, "REWRITE_BYTES", at_once)
     world.qm.look_around()
     taken = world.qm.status().checkpoints
     for n in range(20):
@@ -953,7 +953,7 @@ def test_a_disk_that_stays_full_is_not_told_of_each_second(monkeypatch: pytest.M
     fill(world, range(300))
     keep_only(world, set(range(0, 300, 10)), 300)
     world.qm.put("A", body(300))
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTH_IT)
 
     def told() -> int:
         for _ in range(130):
@@ -968,7 +968,7 @@ def test_a_disk_that_stays_full_is_not_told_of_each_second(monkeypatch: pytest.M
     assert total(world) <= 2 * WORTH_IT
     world.qm.put("A", body(301))
     world.disk.fail("write", errno.ENOSPC, where=lambda path: "/queues/" in path)
-    monkeypatch.setattr(store, "WORTH_IT", 0)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", 0)
     assert told() == 4
 
 
@@ -998,7 +998,7 @@ def test_a_segment_that_nothing_is_appended_to_is_rewritten_though_it_is_the_las
     world = deep_world()
     fill(world, range(300), priorities=3, checkpoints=1000)
     assert len(files(world.disk)) == 1 and total(world) > 2 * LARGEST
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTH_IT)
     kept = set(range(0, 300, 30))
     keep_only(world, kept, 300)
     for n in range(300, 300 + more):
@@ -1016,8 +1016,8 @@ def test_a_segment_that_nothing_is_appended_to_is_rewritten_though_it_is_the_las
 def test_what_one_checkpoint_does_not_rewrite_the_next_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
     world = deep_world()
     fill(world, range(600))
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
-    monkeypatch.setattr(snapshot, "AT_ONCE", 600)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTH_IT)
+    monkeypatch.setattr(snapshot, "REWRITE_BYTES", 600)
     kept = set(range(0, 600, 10))
     keep_only(world, kept, 600)
     assert looked_around(world) <= SLACK + 2 * WORTH_IT
@@ -1034,7 +1034,7 @@ def test_what_a_checkpoint_after_a_failed_one_leaves_the_next_one_rewrites(monke
     world.disk.fail("write", errno.ENOSPC, where=lambda path: "/queues/" in path)
     with pytest.raises(qmgr.MQError):
         world.qm.checkpoint()
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTH_IT)
     assert looked_around(world) <= SLACK + 2 * WORTH_IT
 
 
@@ -1520,7 +1520,7 @@ def test_what_was_backed_out_leaves_memory_again() -> None:
 @pytest.mark.interpreted
 def test_what_can_not_be_kept_is_read_for_the_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not by those before it which let others go on, for nothing."""
-    monkeypatch.setattr(store, "INDEXES", 10)
+    monkeypatch.setattr(store, "MAX_INDEX_BYTES", 10)
     world = deep_world()
     fill(world, range(300))
     read: list[int] = []
@@ -1589,7 +1589,7 @@ def test_what_was_backed_out_makes_no_checkpoint_longer_than_other_messages() ->
 
 def test_persistent_and_other_messages_of_one_queue_share_what_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     world = deep_world()
-    monkeypatch.setattr(segments, "LARGEST", 4000)
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 4000)
     for persistent in (True, False):
         world.qm.put("A", b"first", persistent=persistent)
         world.qm.put_many("A", [bytes(3700)], persistent=persistent, priority=9)
@@ -1659,8 +1659,8 @@ def start_at_depth(depth: int) -> tuple[int, int]:
 
 def test_row_71_a_start_takes_little_more_for_a_deeper_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes for each message, of which blocks tell; and it reads no more."""
-    monkeypatch.setattr(segments, "LARGEST", 1 << 20)
-    monkeypatch.setattr(segments, "LARGEST_BLOCK", 16 << 10)
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 1 << 20)
+    monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 16 << 10)
     little, much = (start_at_depth(depth) for depth in (2_000, 10_000))
     assert much[0] - little[0] < 8_000 * 16
     assert much[1] - little[1] < 20

@@ -92,9 +92,9 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
 @pytest.fixture
 def tiny_segments(small_segments: Counted, monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Segments of a few blocks, rewritten as soon as half of what they hold is gone, and arrays that do not fit."""
-    monkeypatch.setattr(segments, "LARGEST", 2000)
-    monkeypatch.setattr(snapshot, "SLACK", 0)
-    monkeypatch.setattr(store, "INDEXES", 800)
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
+    monkeypatch.setattr(store, "MAX_INDEX_BYTES", 800)
     return small_segments
 
 

@@ -63,8 +63,8 @@ def test_what_is_done_while_a_checkpoint_writes_is_neither_lost_nor_done_twice(
     name: str, small_segments: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Faults 2, 17, 18, 34."""
-    monkeypatch.setattr(segments, "LARGEST", 2000)
-    monkeypatch.setattr(snapshot, "SLACK", 0)  # so that segments are rewritten
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)  # so that segments are rewritten
     calls = 0
     for seed in range(200 if SOAK else 3):
         rng = random.Random(f"{name} {seed}")

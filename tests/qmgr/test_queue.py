@@ -482,7 +482,7 @@ volatile: list[bool] = []
 def paged(steps: list[tuple[str, int, str, bool]], fifo: bool, buffer: int, index: int) -> None:
     """Of so many messages at the beginning that there are several blocks and several segments."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "LARGEST_BLOCK", 600)
+        patch.setattr(segments, "MAX_BLOCK_BYTES", 600)
         patch.setattr(by_id, "MANY_OVER", 1)
         beside = Beside(fifo=fifo, buffer=buffer, index=index)
         for step, k, how, odd in [*BEGINNING, *steps]:
@@ -504,7 +504,7 @@ def test_a_queue_that_is_paged_out_and_in_equals_a_sorted_list() -> None:
 def test_long_lives_that_do_some_things_often_and_others_hardly_ever(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "LARGEST_BLOCK", 600)
+    monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 600)
     monkeypatch.setattr(by_id, "MANY_OVER", 1)
     random = Random(seed)
     beside = Beside(fifo=random.random() < 0.3, buffer=random.choice([0, 1100, 5000]), index=random.choice([0, AMPLE]))
@@ -916,7 +916,7 @@ def test_what_was_looked_up_is_claimed_unless_it_is_gone(
     Where each has a block to itself, those that are found by their id are still paged then.
     """
     if blocks > 1:
-        monkeypatch.setattr(segments, "LARGEST_BLOCK", 1)
+        monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 1)
     made = filled(40, buffer=1)
     made.checkpoint()
     queue = made.queue

@@ -26,13 +26,13 @@ UNSEEN = 1_000_000  # more calls than any test asks for
 def make_small(patch: pytest.MonkeyPatch) -> None:
     """Segments, blocks, slack and the bound of the arrays, as small as tests need them."""
     patch.setattr(segments, "PAGE", PAGE)
-    patch.setattr(segments, "LARGEST", LARGEST)
-    patch.setattr(segments, "SMALL", SMALL)
-    patch.setattr(segments, "LARGEST_BLOCK", BLOCK)
-    patch.setattr(snapshot, "SLACK", SLACK)
+    patch.setattr(segments, "MAX_SEGMENT_BYTES", LARGEST)
+    patch.setattr(segments, "SMALL_SEGMENT_BYTES", SMALL)
+    patch.setattr(segments, "MAX_BLOCK_BYTES", BLOCK)
+    patch.setattr(snapshot, "MAX_SURPLUS_BYTES", SLACK)
     patch.setattr(snapshot, "CHUNK_MESSAGES", FEW)
     patch.setattr(snapshot, "YIELD_EVERY_MESSAGES", 2 * FEW)
-    patch.setattr(store, "INDEXES", INDEXES)
+    patch.setattr(store, "MAX_INDEX_BYTES", INDEXES)
     patch.setattr(batch, "FEWEST", FEWEST)
     patch.setattr(batch, "MOST", MOST)
     patch.setattr(batch, "MOST_BYTES", BLOCK - MOST * segments.SLOT)
