@@ -10,7 +10,7 @@ from itertools import groupby, islice
 
 from qmgr.batch import put_time
 from qmgr.entry import COPY, READY, Entry
-from qmgr.gathered import EVERYTHING, MOST, Gathered, place_of, position_of
+from qmgr.gathered import END_PLACE, MAX_GATHERED, Gathered, place_of, position_of
 from qmgr.ids import (
     BEFORE_ALL,
     CORRELATION_ID,
@@ -275,7 +275,8 @@ class Finding(Paging):
     @property
     def gatherable(self) -> bool:
         """Are there few enough messages to know all groups?"""
-        return self._gathered is not None or 2 * self.depth <= MOST  # so one that was dropped is not made anew at once
+        # so one that was dropped is not made anew at once
+        return self._gathered is not None or 2 * self.depth <= MAX_GATHERED
 
     def gather(self, most: int) -> bool:
         """Learn the groups of up to `most` further messages; True: there may be more. Raises QueueDamaged, OSError."""
@@ -294,7 +295,7 @@ class Finding(Paging):
             self._gathered = None
             raise
         if most:
-            made.reached = EVERYTHING
+            made.reached = END_PLACE
         return not made.complete
 
     def at(self, position: Position) -> Entry:

@@ -12,7 +12,7 @@ import attrs
 from qmgr.packed import Packed
 from qmgr.segments import Block, Segment, table_of
 
-MOST = 16  # blocks: about a megabyte
+MAX_BLOCKS = 16  # about a megabyte
 
 
 @attrs.frozen(eq=False)
@@ -46,7 +46,7 @@ class LastOpened:
     def keep(self, queue: int, block: Opened) -> None:
         self._blocks[queue] = block
         self._blocks.move_to_end(queue)
-        if len(self._blocks) > MOST:
+        if len(self._blocks) > MAX_BLOCKS:
             self._blocks.popitem(last=False)
 
     def drop(self, queue: int) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from qmgr import batch as batch_module
 from qmgr import message, segments, snapshot, units
-from qmgr.batch import FEWEST, MOST, MOST_BYTES, Alike, Batch, alike, put_time, still_there, weight
+from qmgr.batch import MAX_BYTES, MAX_MESSAGES, MIN_MESSAGES, Alike, Batch, alike, put_time, still_there, weight
 from qmgr.entry import GONE, OVERHEAD, Entry
 from qmgr.lane import Lane
 from qmgr.queue import Queue
@@ -22,7 +22,7 @@ from tests.sim.loss import LOSE_ALL
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_module, "FEWEST", 2)
+    monkeypatch.setattr(batch_module, "MIN_MESSAGES", 2)
 
 
 def encoded(body: bytes, priority: int = 0, *, persistent: bool = True, expires: int = 0) -> tuple[bytes, bytes]:
@@ -89,8 +89,8 @@ def test_a_run_as_bytes_has_all_its_messages_in_parts_of_bounded_size(
     messages: list[tuple[bytes, bytes]], most: int, most_bytes: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_module, "MOST", most)
-        patch.setattr(batch_module, "MOST_BYTES", most_bytes)
+        patch.setattr(batch_module, "MAX_MESSAGES", most)
+        patch.setattr(batch_module, "MAX_BYTES", most_bytes)
         run = Alike([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
         parts, count, size = run.packed(), len(messages), sum(len(head) + len(body) for head, body in messages)
         small = 2 * size <= count * most_bytes or (count <= most and size <= most_bytes)
@@ -188,10 +188,10 @@ def test_what_is_left_of_a_batch_is_what_lies_behind(messages: list[tuple[bytes,
 def test_a_large_message_among_many_keeps_its_place(where: int) -> None:
     world, queue = a_queue()
     there = numbers(0, 60)
-    there[where] = bytes(MOST_BYTES + 1)
+    there[where] = bytes(MAX_BYTES + 1)
     world.qm.put_many("A", there)
     world.qm.put_many("A", numbers(60, 10))
-    few = [part for part in (where, 59 - where) if part < FEWEST]
+    few = [part for part in (where, 59 - where) if part < MIN_MESSAGES]
     assert waiting(queue) == 69 - sum(few)
     assert [m.body for m in world.qm.get_many("A", 5)] == there[:5]
     world.qm.checkpoint()
@@ -202,7 +202,7 @@ def test_a_large_message_among_many_keeps_its_place(where: int) -> None:
 def test_large_messages_are_not_copied_to_lie_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     world, queue = a_queue()
-    large = [bytes([number]) * (MOST_BYTES // FEWEST) for number in range(20)]
+    large = [bytes([number]) * (MAX_BYTES // MIN_MESSAGES) for number in range(20)]
     with world.qm.begin() as unit:
         unit.put_many("A", large)
     world.qm.put_many("A", large)
@@ -267,21 +267,21 @@ def test_what_expires_or_is_lost_with_a_crash_has_entries_at_once() -> None:
 def test_few_have_entries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     world, queue = a_queue()
-    world.qm.put_many("A", numbers(0, FEWEST - 1))
+    world.qm.put_many("A", numbers(0, MIN_MESSAGES - 1))
     assert waiting(queue) == 0
-    world.qm.put_many("A", numbers(FEWEST - 1, FEWEST))
-    world.qm.put_many("A", numbers(2 * FEWEST - 1, 2))
-    assert waiting(queue) == FEWEST
-    assert bodies(world.qm, "A") == numbers(0, 2 * FEWEST + 1)
+    world.qm.put_many("A", numbers(MIN_MESSAGES - 1, MIN_MESSAGES))
+    world.qm.put_many("A", numbers(2 * MIN_MESSAGES - 1, 2))
+    assert waiting(queue) == MIN_MESSAGES
+    assert bodies(world.qm, "A") == numbers(0, 2 * MIN_MESSAGES + 1)
 
 
 def test_a_long_run_is_more_than_one_batch() -> None:
     world, queue = a_queue()
-    world.qm.put_many("A", numbers(0, MOST + 5))
+    world.qm.put_many("A", numbers(0, MAX_MESSAGES + 5))
     assert [len(item) if isinstance(item, list) else item.count for item in lane_of(queue).behind] == [258, 259]
     assert world.qm.get("A").body == b"0"
     assert waiting(queue) == 259
-    assert bodies(world.qm, "A") == numbers(1, MOST + 4)
+    assert bodies(world.qm, "A") == numbers(1, MAX_MESSAGES + 4)
 
 
 def test_single_messages_keep_their_places_between_batches() -> None:

@@ -308,8 +308,8 @@ def test_get_disabled_is_heeded() -> None:
 @pytest.mark.parametrize("delivery", ["PRIORITY", "FIFO"])
 @pytest.mark.parametrize("deep", [False, True])
 def test_random_lives(delivery: str, deep: bool, small_segments: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_module, "FEWEST", 2)
-    monkeypatch.setattr(batch_module, "MOST", 9)
+    monkeypatch.setattr(batch_module, "MIN_MESSAGES", 2)
+    monkeypatch.setattr(batch_module, "MAX_MESSAGES", 9)
     parts = Parts(monkeypatch)
     for seed in range(400 if SOAK else 16):
         one_life(random.Random(seed), delivery, deep)

@@ -169,8 +169,8 @@ def test_what_is_known_of_groups_is_what_there_is(seed: int, small_segments: obj
 
 
 def test_an_index_that_grows_too_large_is_dropped(qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathered, "MOST", 20)
-    monkeypatch.setattr("qmgr.finding.MOST", 20)
+    monkeypatch.setattr(gathered, "MAX_GATHERED", 20)
+    monkeypatch.setattr("qmgr.finding.MAX_GATHERED", 20)
     queue = qm._engine.state.queues["A"]
 
     def nothing_whole() -> None:
@@ -195,7 +195,7 @@ def test_an_index_that_grows_too_large_is_dropped(qm: qmgr.QueueManager, monkeyp
 
 
 def test_an_index_that_nobody_asks_for_is_dropped(qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathered, "MOST", 20)
+    monkeypatch.setattr(gathered, "MAX_GATHERED", 20)
     queue = qm._engine.state.queues["A"]
     with qm.begin() as unit:
         assert unit.get_many("A", 9, all_available=True) == []

@@ -33,8 +33,8 @@ from tests.sim.disk import SimDisk
 @pytest.fixture(autouse=True, scope="module")
 def small_batches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_module, "FEWEST", 2)
-        patch.setattr(batch_module, "MOST", 3)
+        patch.setattr(batch_module, "MIN_MESSAGES", 2)
+        patch.setattr(batch_module, "MAX_MESSAGES", 3)
         yield
 
 

@@ -33,9 +33,9 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(snapshot, "CHUNK_MESSAGES", FEW)
     patch.setattr(snapshot, "YIELD_EVERY_MESSAGES", 2 * FEW)
     patch.setattr(store, "MAX_INDEX_BYTES", INDEXES)
-    patch.setattr(batch, "FEWEST", FEWEST)
-    patch.setattr(batch, "MOST", MOST)
-    patch.setattr(batch, "MOST_BYTES", BLOCK - MOST * segments.SLOT)
+    patch.setattr(batch, "MIN_MESSAGES", FEWEST)
+    patch.setattr(batch, "MAX_MESSAGES", MOST)
+    patch.setattr(batch, "MAX_BYTES", BLOCK - MOST * segments.SLOT)
 
 
 class Counted:
