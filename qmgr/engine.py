@@ -23,7 +23,7 @@ from qmgr.holding import Holding
 from qmgr.ids import BEFORE_ALL, Position, Unindexed
 from qmgr.message import Message, decode
 from qmgr.queue import Queue
-from qmgr.units import A_RECORD, QUEUE_AND_SEQUENCE
+from qmgr.units import MESSAGES_PER_RECORD, QUEUE_PLACE_BYTES
 from qmgr.verbs import ANY, Wanted
 from recovery.errors import QueueDamaged
 from recovery.records import GET_COST, Expire, Get
@@ -117,7 +117,7 @@ class Engine(Holding):
                     except BaseException as exc:  # as for puts
                         self._on_failure(exc)
                         raise
-                    if unit.held_back >= self._hold:
+                    if unit.held_back >= self._max_held_bytes:
                         self._log_calls(unit)
                 else:
                     record = Get(queue.id, (entry.sequence,), [entry])
@@ -173,7 +173,7 @@ class Engine(Holding):
         except BaseException as exc:  # as for puts
             self._on_failure(exc)
             raise
-        if unit.held_back >= self._hold:
+        if unit.held_back >= self._max_held_bytes:
             self._log_calls(unit)
 
     def get(self, unit: Uow | None, name: Any, limit: int, wait: Any, wanted: Wanted = ANY) -> list[Message]:
@@ -415,7 +415,7 @@ class Engine(Holding):
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
             if unit is None or not unit.for_client:
-                limit = min(limit, self._most_gets(2 * QUEUE_AND_SEQUENCE if unit is None else 3 * GET_COST))
+                limit = min(limit, self._most_gets(2 * QUEUE_PLACE_BYTES if unit is None else 3 * GET_COST))
             if unit is not None and not unit.for_client:  # what it may still have; with one it is told of the bound
                 limit = max(1, min(limit, self.max_uncommitted - unit.put_count - len(unit.gets)))
         look_at = limit
@@ -474,7 +474,7 @@ class Engine(Holding):
     def _take_front(self, queue: Queue, front: Front, soon: bool) -> "_Found":
         """Log and apply that they are taken for good. The lock is held and the room is reserved."""
         messages, sequences = front.messages(queue.name), front.sequences
-        self.checkpointer.records += (len(sequences) - 1) // A_RECORD
+        self.checkpointer.records += (len(sequences) - 1) // MESSAGES_PER_RECORD
         record = Get(queue.id, sequences, front)
         return _Found([], messages, self._append_and_apply(record, self.clock.wall_us(), soon=soon))
 
@@ -488,7 +488,7 @@ class Engine(Holding):
             if some:
                 record = Get(queue.id, [entry.sequence for entry in some], some)
                 if some[0].persistent:
-                    self.checkpointer.records += (len(some) - 1) // A_RECORD
+                    self.checkpointer.records += (len(some) - 1) // MESSAGES_PER_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us(), soon=soon)
                 else:
                     self._apply_only(record, self.clock.wall_us())
@@ -564,7 +564,7 @@ class Engine(Holding):
             return self._room_in(unit, count, 0 if unit.for_client else GET_COST * count, None, 0)
         if self.state.holding:
             self.log_held()
-        self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * count), 0)
+        self._reserve(self.log.cost(QUEUE_PLACE_BYTES * count), 0)
         if self.refusal is not None:  # by now: it may have been said while this waited for the lock, or for room
             self.check()
         return 0
@@ -638,7 +638,7 @@ class Engine(Holding):
         wall = self.clock.wall_us()
         for at in range(0, len(entries), 100):
             some = entries[at : at + 100]
-            room = self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), kept)
+            room = self.log.reserve(self.log.cost(QUEUE_PLACE_BYTES * len(some)), kept)
             if self.refusal is not None or queue.damaged or queue.deleted:  # since the lock may have been let go of
                 return False
             claimed = [self._claim(queue, entry) for entry in some]

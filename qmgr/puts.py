@@ -17,7 +17,7 @@ from qmgr.logged import Surroundings
 from qmgr.message import HEAD, Descriptor, Message, check_body
 from qmgr.queue import Queue
 from qmgr.state import PutRun
-from qmgr.units import A_RECORD, NUMBERS_PER_EPOCH, QUEUE_AND_SEQUENCE
+from qmgr.units import MESSAGES_PER_RECORD, NUMBERS_PER_EPOCH, QUEUE_PLACE_BYTES
 from recovery import records
 from recovery.records import PUT_COST, Put, PutMany, in_pieces
 from recovery.uows import Uow
@@ -54,7 +54,7 @@ class Puts(Definitions):
     def _new_numbers(self, count: int) -> list[int]:
         """Those of messages, behind which their ids differ."""
         numbers = list(itertools.islice(self._message_numbers, count))
-        if numbers[-1] > self._last:
+        if numbers[-1] > self._last_number:
             raise self._no_more_ids()
         return numbers
 
@@ -80,7 +80,7 @@ class Puts(Definitions):
             body = check_body(body)
         if one_id is None:
             number = next(self._message_numbers)
-            if number > self._last:
+            if number > self._last_number:
                 raise self._no_more_ids()
             one_id = self._id_prefix + number.to_bytes(8, "big")
         now = self.clock.wall_us()
@@ -94,7 +94,7 @@ class Puts(Definitions):
         else:
             entry = Entry(head, body, persistent, priority, expires)
             record = Put(queue.id, 0, head, body, entry)
-            cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if persistent else 0
+            cost = self.log.cost(QUEUE_PLACE_BYTES + size) if persistent else 0
             end = self._put_now(record, queue, 1, len(body), size, cost, now, soon=soon)
         return Message(body, head, queue.name, 0, descriptor.expiry), end
 
@@ -117,7 +117,7 @@ class Puts(Definitions):
             if like is None or not like.persistent or (run is not None and run.like is not like):
                 return None
             number = next(self._message_numbers)
-            if number > self._last:
+            if number > self._last_number:
                 raise self._no_more_ids()
             head = like.head(self._id_prefix + number.to_bytes(8, "big"), now)
             size = len(head) + len(body)
@@ -231,7 +231,7 @@ class Puts(Definitions):
                 record.sequence = queue.next_sequence
                 if cost:
                     end = self._append_and_apply(record, now, soon=soon)
-                    self.checkpointer.records += (count - 1) // A_RECORD
+                    self.checkpointer.records += (count - 1) // MESSAGES_PER_RECORD
                 else:
                     self._apply_only(record, now)
                 self._came(size + OVERHEAD * count)
@@ -303,7 +303,7 @@ class Puts(Definitions):
         [head] = descriptor.heads(self._id_prefix, self._new_numbers(1), now)
         if descriptor.persistent:
             self.log_held()
-            if not self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE + len(head) + len(body)), self.log.space.for_gets):
+            if not self.log.reserve(self.log.cost(QUEUE_PLACE_BYTES + len(head) + len(body)), self.log.space.for_gets):
                 return
         self.check()
         verbs.check_put(queue, len(body))
@@ -336,7 +336,7 @@ class Puts(Definitions):
                     raise
                 if not cost:
                     self._came(size)
-                if unit.held_back >= self._hold:
+                if unit.held_back >= self._max_held_bytes:
                     self._log_calls(unit)
         except LogError as exc:
             raise self.translated(exc) from exc

@@ -23,7 +23,7 @@ from qmgr.puts import Puts
 from qmgr.queue import Queue
 from qmgr.state import PutRun
 from qmgr.threads import Alive
-from qmgr.units import QUEUE_AND_SEQUENCE
+from qmgr.units import QUEUE_PLACE_BYTES
 from qmgr.verbs import Wanted
 from recovery.records import GET_COST, PUT_COST, Put
 from recovery.uows import ACTIVE, Uow
@@ -209,7 +209,7 @@ class Requeue(Puts):
             raise
         if not entry.persistent:
             self._came(size)
-        if unit.held_back >= self._hold:
+        if unit.held_back >= self._max_held_bytes:
             self._log_calls(unit)
 
     def _stays(self, queue: Queue, entry: Entry, refused: list[str]) -> None:
@@ -250,7 +250,7 @@ class Requeue(Puts):
             self._put_in_unit(unit, run, size, len(body))
         else:
             entry = Entry(head, body, int(message.persistent), message.priority, expires)
-            cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if message.persistent else 0
+            cost = self.log.cost(QUEUE_PLACE_BYTES + size) if message.persistent else 0
             now = self.clock.wall_us()
             end = self._put_now(Put(queue.id, 0, head, body, entry), queue, 1, len(body), size, cost, now)
         return Message(body, head, queue.name, 0, message.expiry), end

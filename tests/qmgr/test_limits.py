@@ -70,8 +70,8 @@ def test_row_70_the_ids_of_one_start_run_out_loudly_and_a_restart_has_more() -> 
     world.qm.define_queue("A")
     world.qm.put("A", b"before")
     engine = world.qm._engine
-    engine._message_numbers = itertools.count(engine._last - 1)
-    engine._unit_numbers = itertools.count(engine._last)
+    engine._message_numbers = itertools.count(engine._last_number - 1)
+    engine._unit_numbers = itertools.count(engine._last_number)
     seen = {world.qm.put("A", b"last but one").message_id, world.qm.put("A", b"last").message_id}
     with world.qm.begin() as unit:
         unit.put("A", b"with an id", message_id=b"own")
