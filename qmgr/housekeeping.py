@@ -30,12 +30,12 @@ from recovery.checkpoint import Hear
 from recovery.errors import QueueDamaged
 from recovery.uows import ACTIVE, Uow
 
-RETRY_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
-CHORES_NS = 10_000_000_000  # between looks whether a media image or an archive is due
-AGAIN_NS = 60_000_000_000  # until it is said again that the disk has no room, which calls and checkpoints try for hours
-SETTLED_NS = 1_000_000_000  # that a log has room before it is no longer full: each unit backed out gives some back
-TICK = 1.0  # seconds between looks at the clock
-MARGIN = 65536  # bytes of the disk that are not counted on: a checkpoint begins new pages
+RETRY_INTERVAL_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
+CHORES_INTERVAL_NS = 10_000_000_000  # between looks whether a media image or an archive is due
+REPORT_INTERVAL_NS = 60_000_000_000  # of a disk that has no room, which calls and checkpoints try for hours
+NOT_FULL_AFTER_NS = 1_000_000_000  # that a full log has had room again: each unit backed out gives some back
+TICK_S = 1.0  # between looks at the clock
+DISK_MARGIN_BYTES = 65536  # that are not counted on: a checkpoint begins new pages
 SWEEP_CHUNK = 100  # expired messages that are removed before others go on
 
 
@@ -140,7 +140,7 @@ class Housekeeper:
 
     def _look(self) -> None:
         """Wait for the next look, and do what is due then."""
-        self._clock.wait(self._wake, min(TICK, self._sync_ns / 1e9) if self._sync_ns else TICK)
+        self._clock.wait(self._wake, min(TICK_S, self._sync_ns / 1e9) if self._sync_ns else TICK_S)
         self._wake.clear()
         if self._was_full:
             self._look_whether_full()
@@ -164,7 +164,7 @@ class Housekeeper:
         return (
             self._checkpointer.due()
             or now - self._swept_ns >= self._expiry_ns
-            or now - self._looked_ns >= CHORES_NS
+            or now - self._looked_ns >= CHORES_INTERVAL_NS
             or (self._sync_ns > 0 and now - self._synced_ns >= self._sync_ns)
         )
 
@@ -192,7 +192,7 @@ class Housekeeper:
                 if self._clock.elapsed_ns() - self._swept_ns >= self._expiry_ns:
                     self._swept_ns = self._clock.elapsed_ns()
                     self.sweep()
-            if self._clock.elapsed_ns() - self._looked_ns >= CHORES_NS:
+            if self._clock.elapsed_ns() - self._looked_ns >= CHORES_INTERVAL_NS:
                 self._looked_ns = self._clock.elapsed_ns()
                 self._do_chores()
         except LogError as exc:
@@ -205,7 +205,7 @@ class Housekeeper:
 
     def checkpoint_if_possible(self, *, clean: bool = False, hear: Hear = lambda checkpoint, catalogue: None) -> bool:
         """Take a checkpoint; False when there is no room on the disk for it, or no descriptor."""
-        if self._failed_ns and not clean and self._clock.elapsed_ns() - self._failed_ns < RETRY_NS:
+        if self._failed_ns and not clean and self._clock.elapsed_ns() - self._failed_ns < RETRY_INTERVAL_NS:
             return False
         try:
             self.checkpoint(clean=clean, hear=hear)
@@ -216,7 +216,7 @@ class Housekeeper:
             self._look_at_disk()
             self._hindrance = _hindrance(exc)
             why, since = self._told
-            if exc.errno != why or self._failed_ns - since >= AGAIN_NS:
+            if exc.errno != why or self._failed_ns - since >= REPORT_INTERVAL_NS:
                 self._told = exc.errno, self._failed_ns
                 self._errors.say("AMQ9002", text=f"{exc}; {way_out(exc)} soon: it is tried again")
             return False
@@ -327,7 +327,7 @@ class Housekeeper:
         with contextlib.suppress(OSError):
             free, total = state.disk.free_bytes(state.directory)
             if total:  # some that are no disks say nothing
-                return free - MARGIN - 2 * PAGE * len(state.by_id), total
+                return free - DISK_MARGIN_BYTES - 2 * PAGE * len(state.by_id), total
         return FAR, FAR
 
     def _since(self) -> int:
@@ -368,7 +368,7 @@ class Housekeeper:
         with self._awaiting(), self._one_at_a_time:  # one under way may give some back
             if fits():
                 return ""
-            if now - self._scarce_ns >= RETRY_NS:
+            if now - self._scarce_ns >= RETRY_INTERVAL_NS:
                 for _ in range(2):  # the second one deletes what the first one lets go of
                     if self.checkpoint_if_possible() and fits():
                         return ""
@@ -377,7 +377,7 @@ class Housekeeper:
             f"the file system of {self._engine.state.directory} has no more room than messages need that are in the "
             f"log only; make room there, or get messages"
         )
-        if now - self._refused_ns >= AGAIN_NS or not self._refused_ns:
+        if now - self._refused_ns >= REPORT_INTERVAL_NS or not self._refused_ns:
             self._refused_ns = now
             self._errors.say("AMQ9017", text=why)
         return f"queue manager {self._engine.name!r} has no room for more messages: {why}, and try again"
@@ -418,7 +418,7 @@ class Housekeeper:
         except (OSError, LogDamaged) as exc:  # nothing has changed
             hindered = _hindrance(exc)
             now, why = self._clock.elapsed_ns(), getattr(exc, "errno", None)
-            if why != self._grew[0] or now - self._grew[1] >= AGAIN_NS:
+            if why != self._grew[0] or now - self._grew[1] >= REPORT_INTERVAL_NS:
                 self._grew = why, now
                 self._errors.say("AMQ6708", text=str(exc))
         with self._awaiting(), self._one_at_a_time:
@@ -456,14 +456,14 @@ class Housekeeper:
             awaited.pop()
 
     def _look_whether_full(self) -> None:
-        """Say that the log is no longer full, once puts could have found room in it for SETTLED_NS."""
+        """Say that the log is no longer full, once puts could have found room in it for NOT_FULL_AFTER_NS."""
         log, now = self._engine.log, self._clock.elapsed_ns()
         with log.lock:
             if not log.space.fits(log.buffer.tail, log.space.usual_for_gets, 0):
                 self._room_ns = None
             elif self._room_ns is None:
                 self._room_ns = now
-            over = self._was_full and self._room_ns is not None and now - self._room_ns >= SETTLED_NS
+            over = self._was_full and self._room_ns is not None and now - self._room_ns >= NOT_FULL_AFTER_NS
             self._was_full = self._was_full and not over
         if over:
             self._errors.say("AMQ7464")

@@ -24,7 +24,7 @@ LOG_DEFAULTS, LOG_DEFAULT_PATH = "LOGDEFAULTS", "LOGDEFAULTPATH"
 DEFAULT = "DEFAULTQUEUEMANAGER"
 OF_LOG = re.compile(r"stanza Log\b")
 LOCK_TRIES = 200
-LOCK_PAUSE = 0.02  # seconds
+LOCK_PAUSE_S = 0.02
 
 
 @attrs.frozen(kw_only=True)
@@ -257,7 +257,7 @@ def locked(disk: Disk, path: str, clock: Clock) -> Iterator[None]:
             if attempt == LOCK_TRIES - 1:
                 name = path.rpartition("/")[2].removesuffix(".lock")
                 raise InUse(f"{name} is being changed: {exc}. Try again later.", holder=exc.holder) from exc
-            clock.wait(pause, LOCK_PAUSE)
+            clock.wait(pause, LOCK_PAUSE_S)
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ from qmgr.infos import Status, TransactionInfo
 from qmgr.objects import QmgrDefinition, check_flag, check_progress, several, with_attributes
 from qmgr.published import describe_extents, describe_inactive, describe_space, file_systems, plain
 from qmgr.queue import Queue
-from qmgr.retention import MOST_EXTENTS
+from qmgr.retention import MAX_EXTENTS
 from qmgr.running import Running
 
 NEVER = float("inf")  # seconds
@@ -172,8 +172,8 @@ class Operations(Running):
 
         `how`: "ONE", "MAX", so many at the most, or "AUTO": all but half as many for reuse as there are primaries.
         """
-        most = {"AUTO": MOST_EXTENTS, "MAX": MOST_EXTENTS, "ONE": 1}.get(how) if isinstance(how, str) else how
-        if type(most) is not int or not 1 <= most <= MOST_EXTENTS:
+        most = {"AUTO": MAX_EXTENTS, "MAX": MAX_EXTENTS, "ONE": 1}.get(how) if isinstance(how, str) else how
+        if type(most) is not int or not 1 <= most <= MAX_EXTENTS:
             raise Mistake(f"how is AUTO, ONE, MAX or a number of log extents from 1 on, not {quoted(how)}")
         self._engine.check()
         self._retention.keep_house()

@@ -45,7 +45,7 @@ FORMAT = 1
 INTERVAL_NS = 1_000_000_000
 SHARE = 100  # publishing takes no more than one part in so many of the time
 PEAK_MINUTES = 10
-LARGEST = 64 << 20  # bytes of a file that is read
+MAX_FILE_BYTES = 64 << 20  # that are read
 
 ACTIVE, INACTIVE, SUPERFLUOUS, READY = "active", "inactive", "superfluous", "ready"
 
@@ -238,7 +238,7 @@ def read(disk: Disk, clock: Clock, location: Location) -> Published | None:
 def decode(data: bytes, name: str) -> Picture | None:
     """The mapping in `data`, or None: after a power failure the file may hold anything."""
     try:
-        picture = json.loads(data[:LARGEST])
+        picture = json.loads(data[:MAX_FILE_BYTES])
     except (ValueError, RecursionError):
         return None
     if not isinstance(picture, dict) or picture.get("format") != FORMAT or picture.get("name") != name:

@@ -30,7 +30,7 @@ from recovery.image import Image, Place
 from recovery.records import ImagePart, decode
 from recovery.uows import Uow
 
-NOBODY = contextlib.nullcontext()  # uses the store that this one is like
+NO_LOCK = contextlib.nullcontext()  # for a store that nobody else uses
 Skip = Callable[[int], tuple[int, int]]  # from the LSN of a record: of the next that matters, and when to ask again
 NEVER = 1 << 64
 YIELD_EVERY = 64  # records or messages
@@ -53,7 +53,7 @@ class _Since:
 class Rebuild(Store):
     """Queues as they come to be again: those that were given as images, and no others."""
 
-    def __init__(self, like: Store, lock: AbstractContextManager[Any] = NOBODY) -> None:
+    def __init__(self, like: Store, lock: AbstractContextManager[Any] = NO_LOCK) -> None:
         """In the directory of `like`, whose lock this is, with segments of its next numbers."""
         super().__init__(like.disk, like.directory, like.log_id, like.give_way, like.buffers, imaged=like.imaged)
         self.arrays = like.arrays

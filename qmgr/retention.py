@@ -39,13 +39,13 @@ from qmgr.ini import LogManagement
 from recovery import extent_index
 from recovery.errors import QueueDamaged
 
-POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
-REST = 50  # times as long as a look took, the next one waits
-MOST_EXTENTS = 999_999_999  # that anybody asks to be removed
-LONGEST_IDLE = 15 * 60 * 1_000_000_000  # nanoseconds that a reader who does not read keeps what it has still to read
+POLICY_INTERVAL_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
+REST_FACTOR = 50  # times as long as a look took, until the next one
+MAX_EXTENTS = 999_999_999  # that anybody asks to be removed
+MAX_IDLE_NS = 15 * 60 * 1_000_000_000  # that a reader who does not read keeps what it has still to read
 LONG_AGO = 1  # microseconds since 1970-01-01: when a message was put that can be read nowhere but in the log
-PAUSE = 6  # times as long as a piece of work took, others go on before the next one
-LONGEST_PAUSE = 0.25  # seconds
+PAUSE_FACTOR = 6  # times as long as a piece of work took, others go on before the next one
+MAX_PAUSE_S = 0.25
 
 
 class _Ending(Exception):
@@ -275,7 +275,7 @@ class Retention:
         now = self._clock.elapsed_ns()
         if not self._linear or now < self._next_round_ns:
             return
-        self._next_round_ns = now + POLICY_NS
+        self._next_round_ns = now + POLICY_INTERVAL_NS
         if self._reported or self.oldest() != self._said:
             with contextlib.suppress(LogError):  # a log that has failed is heard of by all others
                 self.keep_house()
@@ -356,7 +356,8 @@ class Retention:
             way = f"; nothing is lost: {way_out(exc)} soon" if isinstance(exc, OSError) else ""
             self._errors.say("AMQ9007", text=f"{exc}{way}; it is tried again")
         took = self._clock.elapsed_ns() - now
-        self._next_look_ns = now + took + (POLICY_NS if worked else max(POLICY_NS, REST * took))
+        rest = POLICY_INTERVAL_NS if worked else max(POLICY_INTERVAL_NS, REST_FACTOR * took)
+        self._next_look_ns = now + took + rest
 
     # ---- indexes
 
@@ -380,7 +381,7 @@ class Retention:
                         if not self._index(history, place, give_way):
                             return
                     self._indexed = sequence + 1
-                    if self._clock.elapsed_ns() - began >= POLICY_NS:
+                    if self._clock.elapsed_ns() - began >= POLICY_INTERVAL_NS:
                         return
             self._indexed = full
 
@@ -545,14 +546,14 @@ class Pace:
             clock.give_way()
         else:
             seconds = (clock.elapsed_ns() - self._since_ns) / 1e9
-            clock.wait(threading.Event(), min(PAUSE * seconds, LONGEST_PAUSE))
+            clock.wait(threading.Event(), min(PAUSE_FACTOR * seconds, MAX_PAUSE_S))
         self._seen, self._since_ns = self._tail(), clock.elapsed_ns()
 
 
 class Reading:
     """Somebody reads the log, and still has to read what begins at `lsn`.
 
-    Who says since when it is idle counts no more after LONGEST_IDLE, and has to pin anew before it reads on.
+    Who says since when it is idle counts no more after MAX_IDLE_NS, and has to pin anew before it reads on.
     """
 
     __slots__ = ("__weakref__", "idle_since", "lsn")
@@ -564,12 +565,12 @@ class Reading:
     def counts(self, now: int) -> bool:
         """Does it keep extents at the moment `now`? A reader that was idle for too long finds out by `resume`."""
         since = self.idle_since
-        return since is None or now - since < LONGEST_IDLE
+        return since is None or now - since < MAX_IDLE_NS
 
     def resume(self, ticks: Callable[[], int]) -> bool:
         """It is at work again. False: it has not counted for a while, so what it needs may be gone."""
         since, self.idle_since = self.idle_since, None
-        return since is None or ticks() - since < LONGEST_IDLE
+        return since is None or ticks() - since < MAX_IDLE_NS
 
     def move(self, lsn: int) -> None:
         self.lsn = lsn

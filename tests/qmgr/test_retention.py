@@ -394,7 +394,7 @@ def test_row_23_a_crash_while_an_index_is_built_costs_nothing() -> None:
 
 
 def test_indexes_come_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "CHORES_NS", 50_000_000)
+    monkeypatch.setattr(housekeeping, "CHORES_INTERVAL_NS", 50_000_000)
     qmgr.create(NAME, data_path=tmp_path, log_type="linear", log_primary_files=3, log_file_pages=64)
     with qmgr.start(NAME, data_path=tmp_path) as manager:
         manager.define_queue("Q")
@@ -427,9 +427,9 @@ def test_extents_grow_old_and_are_archived_compressed_and_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, management: str
 ) -> None:
     """While puts and gets go on; all is readable meanwhile, and what a queue needs is not removed."""
-    monkeypatch.setattr(housekeeping, "CHORES_NS", 50_000_000)
-    monkeypatch.setattr(retention, "POLICY_NS", 50_000_000)
-    monkeypatch.setattr(retention, "REST", 1)
+    monkeypatch.setattr(housekeeping, "CHORES_INTERVAL_NS", 50_000_000)
+    monkeypatch.setattr(retention, "POLICY_INTERVAL_NS", 50_000_000)
+    monkeypatch.setattr(retention, "REST_FACTOR", 1)
     qmgr.create(
         NAME, data_path=tmp_path, log_type="linear", log_management=management, log_primary_files=3, log_file_pages=64
     )
