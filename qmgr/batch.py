@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, groupby
 from operator import add, itemgetter
 
-from qmgr.entry import GONE, NOWHERE, OVERHEAD, PUT_TIME, Entry
+from qmgr.entry import GONE, NOWHERE, OVERHEAD, PUT_TIME_OFFSET, Entry
 from qmgr.message import HEAD, PERSISTENT, STANDING
 from qmgr.packed import Packed
 from qmgr.segments import MAX_BLOCK_BYTES, SLOT
@@ -230,4 +230,4 @@ def put_time(item: Batch | list[Entry]) -> int:
     if entries:
         return entries[0].put_time
     assert isinstance(item, Batch) and item.packed is not None, "a batch is one or the other"
-    return int.from_bytes(item.packed.data[PUT_TIME : PUT_TIME + 8], "little")
+    return int.from_bytes(item.packed.data[PUT_TIME_OFFSET : PUT_TIME_OFFSET + 8], "little")

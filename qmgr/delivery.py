@@ -16,7 +16,7 @@ from qmgr.threads import this_thread
 from qmgr.verbs import ANY
 from recovery.uows import Uow
 
-NO_BOUND = 1 << 62  # bytes
+NO_LIMIT = 1 << 62  # bytes
 
 
 @attrs.frozen(eq=False)
@@ -54,7 +54,7 @@ class Holder:
         self._unit = engine.new_holder(owner, this_thread())
 
     def take(
-        self, queue: str, limit: int, watch: Watch | None = None, most_bytes: int = NO_BOUND
+        self, queue: str, limit: int, watch: Watch | None = None, most_bytes: int = NO_LIMIT
     ) -> tuple[list[Delivery], int]:
         """Up to `limit` messages, and the LSN that must be safe before the client hears of them.
 

@@ -22,7 +22,7 @@ from qmgr.ini import INDENT, complaint, lines
 MANAGER = "QUEUEMANAGER"
 LOG_DEFAULTS, LOG_DEFAULT_PATH = "LOGDEFAULTS", "LOGDEFAULTPATH"
 DEFAULT = "DEFAULTQUEUEMANAGER"
-OF_LOG = re.compile(r"stanza Log\b")
+LOG_STANZA = re.compile(r"stanza Log\b")
 LOCK_TRIES = 200
 LOCK_PAUSE_S = 0.02
 
@@ -114,7 +114,7 @@ def complaints(text: str | bytes, path: str) -> list[IniError]:
         return [exc]
     wrong = ini.complaints(said, path) if said else []
     return [
-        IniError(OF_LOG.sub("stanza LogDefaults", exc.sentence).replace(" LogPath,", " LogDefaultPath,"))
+        IniError(LOG_STANZA.sub("stanza LogDefaults", exc.sentence).replace(" LogPath,", " LogDefaultPath,"))
         for exc in wrong
     ]
 

@@ -15,7 +15,7 @@ import attrs
 
 from logger.clock import Clock
 from logger.force import TRIES
-from qmgr.delivery import NO_BOUND, Delivery, Holder, Watch
+from qmgr.delivery import NO_LIMIT, Delivery, Holder, Watch
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import LOCAL, Peer
 from qmgr.locations import Location
@@ -266,7 +266,7 @@ class Session:
             self._look_around()
 
     def deliver(
-        self, queue: str, limit: int, watch: Watch | None = None, most_bytes: int = NO_BOUND
+        self, queue: str, limit: int, watch: Watch | None = None, most_bytes: int = NO_LIMIT
     ) -> tuple[list[Delivery], int]:
         """Hold up to `limit` messages for this client; where there is none, `watch` is woken, once, when one may be.
 
