@@ -14,7 +14,7 @@ import queue
 from typing import Any
 
 # The way out where the system lets nobody have a file:
-WHOSE = "be the user whose it is, or correct its mode or its directory's"
+OWNER_ADVICE = "be the user whose it is, or correct its mode or its directory's"
 
 
 MAX_QUOTED = 100  # characters, or bytes, of a value that a sentence shows

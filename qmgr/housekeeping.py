@@ -21,7 +21,7 @@ from logger.space import FAR
 from qmgr.engine import Engine
 from qmgr.entry import Entry
 from qmgr.errorlog import ErrorLog
-from qmgr.logged import MORE_LOG, full
+from qmgr.logged import LOG_FULL_ADVICE, log_full_text
 from qmgr.queue import Queue
 from qmgr.retention import Retention
 from qmgr.threads import Apart, Worker
@@ -437,7 +437,7 @@ class Housekeeper:
                     self._errors.say("AMQ7463")
                 self._was_full = self._engine.attention = True
                 self._room_ns = None
-                return full(self._engine.name, hindered or self._hindrance or MORE_LOG)
+                return log_full_text(self._engine.name, hindered or self._hindrance or LOG_FULL_ADVICE)
             return ""
 
     def _fits(self, size: int, promise: int) -> bool:

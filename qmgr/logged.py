@@ -37,13 +37,13 @@ class Surroundings:
     on_failure: Callable[[BaseException], None]
 
 
-MORE_LOG = (
+LOG_FULL_ADVICE = (
     "; commit or back out the units of work that are open, or give it more or larger files (LogPrimaryFiles, "
     "LogSecondaryFiles)"
 )
 
 
-def full(name: str, way: str) -> str:
+def log_full_text(name: str, way: str) -> str:
     """That the log of the queue manager is full; `way`: what to do, as the sentence goes on."""
     return f"the log of queue manager {name!r} is full{way}"
 
@@ -199,7 +199,7 @@ class Logged:
                 return
             if why:
                 break
-        raise ResourceProblem(why or full(self.name, MORE_LOG), name=self.name)
+        raise ResourceProblem(why or log_full_text(self.name, LOG_FULL_ADVICE), name=self.name)
 
     def check(self) -> None:
         """Raise the refusal, if there is one: a copy, since an exception keeps the frames of each time it is raised."""
