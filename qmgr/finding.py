@@ -18,14 +18,14 @@ from qmgr.ids import (
     MESSAGE_ID,
     Arrays,
     Hit,
-    Kept,
-    Learnt,
+    IndexArray,
+    IndexUpdate,
+    MemoryIndex,
     Position,
-    Resident,
+    extended_index,
     hash_of,
     id_of,
-    kept_place,
-    with_more,
+    packed_place,
 )
 from qmgr.lane import Lane, in_order
 from qmgr.message import group_of, ids_of
@@ -188,7 +188,7 @@ class Finding(Paging):
         if which not in self._by_id:
             self._indexed = True
             ready = [entry for entry in self.in_memory() if entry.status == READY]
-            self._by_id[which] = Resident(which, ready, self.position)
+            self._by_id[which] = MemoryIndex(which, ready, self.position)
         resident = self._by_id[which]
         found: Iterable[Entry] = resident.get(key, behind) if key in resident else ()
         paged = [lane for lane in self._lanes.values() if lane.paged]
@@ -237,7 +237,7 @@ class Finding(Paging):
                     if paged and id_of(message, which) == key:
                         yield self._entry(segment, block, cell)
 
-    def unindexed(self, which: int, but: set[int]) -> tuple[Segment, Kept] | None:
+    def unindexed(self, which: int, but: set[int]) -> tuple[Segment, IndexArray] | None:
         """A copy of a segment that has messages which finding one by an id has to know, and what is known of it."""
         for segment in self.segments.values():
             known = self._arrays.known(segment, which)
@@ -245,7 +245,7 @@ class Finding(Paging):
                 return segment.copy(), known
         return None
 
-    def read_hashes(self, segment: Segment, which: int, known: Kept) -> Learnt:
+    def read_hashes(self, segment: Segment, which: int, known: IndexArray) -> IndexUpdate:
         """Read those of a segment's cells that are not known. Raises QueueDamaged, OSError."""
         first = len(known.numbers)
         blocks = [block for line in segment.blocks.values() for block in line if block.cell >= first]
@@ -253,12 +253,12 @@ class Finding(Paging):
         for block in sorted(blocks, key=lambda one: one.cell):
             at = SLOT * block.cells
             for _, sequence, message in self.reader.read(segment, block):
-                place = kept_place(at, crc_of_cell(SEQUENCE.pack(sequence), message))
+                place = packed_place(at, crc_of_cell(SEQUENCE.pack(sequence), message))
                 found.append((hash_of(id_of(message, which)), place))
                 at += len(message)
-        return with_more(known, found)
+        return extended_index(known, found)
 
-    def learn(self, segment: Segment, which: int, learnt: Learnt) -> bool:
+    def learn(self, segment: Segment, which: int, learnt: IndexUpdate) -> bool:
         """What was read of a copy of the segment, unless it is no more. False: there is no room to keep it."""
         if segment.number not in self.segments:
             return True

@@ -9,7 +9,7 @@ from itertools import islice
 
 from qmgr.batch import Alike, Batch
 from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry, read_copy
-from qmgr.ids import Arrays, Resident
+from qmgr.ids import Arrays, MemoryIndex
 from qmgr.lane import Lane
 from qmgr.message import HEAD, PERSISTENT, STANDING, standing
 from qmgr.segments import Block, Cell, Segment, SegmentReader, table_of
@@ -45,7 +45,7 @@ class Paging:
         self._elsewhere: dict[int, Entry] = {}  # by sequence: in memory, though a block may be read that has it too
         self._held_cells: set[tuple[int, int]] = set()  # segments and cells of those, so that few are read for nothing
         self._arrays = arrays
-        self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID, GROUP_ID: entries in memory, ready ones
+        self._by_id: dict[int, MemoryIndex] = {}  # MESSAGE_ID, CORRELATION_ID, GROUP_ID: entries in memory, ready ones
         self._by_sequence: dict[int, Entry] | None = None
         self._indexed = False  # there is one of the four
 
@@ -222,7 +222,7 @@ class Paging:
     def extend(self, segment: Segment, blocks: list[Block], length: int) -> None:
         """The checkpoint that appended these blocks to a segment is complete."""
         segment.extend(blocks, length)
-        self._arrays.look_again()
+        self._arrays.invalidate()
 
     def drop(self, segment: int) -> None:
         """The segment is no more: nothing is kept that helps to read it."""
@@ -268,7 +268,7 @@ class Paging:
         found = lane.returned_to_page_out(most, self.snapshot_before)
         if not found:
             return 0
-        self._arrays.look_again()
+        self._arrays.invalidate()
         kind, last = lane.persistent, found[-1].sequence
         back = lane.given_back.irange(last, max(lane.low, found[0].sequence) if lane.paged else None)
         stay = [lane.given_back[sequence] for sequence in back]

@@ -483,7 +483,7 @@ def paged(steps: list[tuple[str, int, str, bool]], fifo: bool, buffer: int, inde
     """Of so many messages at the beginning that there are several blocks and several segments."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "MAX_BLOCK_BYTES", 600)
-        patch.setattr(by_id, "MANY_OVER", 1)
+        patch.setattr(by_id, "MIN_GONE_RUN", 1)
         beside = Beside(fifo=fifo, buffer=buffer, index=index)
         for step, k, how, odd in [*BEGINNING, *steps]:
             beside.step(step, k, how, odd)
@@ -505,7 +505,7 @@ def test_long_lives_that_do_some_things_often_and_others_hardly_ever(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 600)
-    monkeypatch.setattr(by_id, "MANY_OVER", 1)
+    monkeypatch.setattr(by_id, "MIN_GONE_RUN", 1)
     random = Random(seed)
     beside = Beside(fifo=random.random() < 0.3, buffer=random.choice([0, 1100, 5000]), index=random.choice([0, AMPLE]))
     names = [*dict.fromkeys((*STEPS, *PAGES))]
