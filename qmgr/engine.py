@@ -592,7 +592,7 @@ class Engine(Holding):
             expired: list[Entry] = []
             for entry in several:
                 if 0 < entry.expires <= now:
-                    expired.append(queue.keep(entry))
+                    expired.append(queue.resident_entry(entry))
                     if len(expired) >= max(look_at, EXPIRED_CHUNK):
                         break
                 else:

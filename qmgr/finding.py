@@ -62,7 +62,7 @@ class Finding(Paging):
             occupied ^= 1 << number
             entry = lane.first()
             while entry is None and lane.more:
-                self.bring(lane)
+                self.make_entries(lane)
                 entry = lane.first()
             if entry is None:
                 self._occupied ^= 1 << number
@@ -74,7 +74,7 @@ class Finding(Paging):
         """The entries that can be got, in the order in which they would be: `count`, or more. Raises as `first`."""
         for lanes in self._levels():
             for lane in lanes:
-                self.bring_up_to(lane, count)
+                self.make_entries_up_to(lane, count)
             for entry in lanes[0].ready() if len(lanes) == 1 else in_order(lanes):
                 yield entry
                 count -= 1
@@ -128,7 +128,7 @@ class Finding(Paging):
                 yield entry
             if not lane.behind:
                 return
-            self._spread(lane)
+            self._unpack_next(lane)
 
     def claim(self, entry: Entry) -> Entry | None:
         """The entry to take for one that was looked up before the lock was let go of; None: it can't be got any more.
@@ -138,7 +138,7 @@ class Finding(Paging):
         if entry.status != COPY:
             return entry if entry.status == READY else None
         lane, sequence = self._lanes[entry.priority << 1 | entry.persistent], entry.sequence
-        held = self._elsewhere.get(sequence)
+        held = self._resident.get(sequence)
         if held is None and not lane.holds_paged(sequence):
             held = lane.find(sequence)
             return held if held is not None and held.status == READY else None
@@ -226,14 +226,14 @@ class Finding(Paging):
             first = line[place].cell
             if lane.low_at[0] == segment.number:
                 first = max(first, lane.low_at[1])
-            for number in self._arrays.cells(segment, which, made, at, first, self._held_cells):
+            for number in self._arrays.cells(segment, which, made, at, first, self._resident_cells):
                 block = segment.block_of(lane.priority, number)
                 if block is not None and block.first > lane.high:
                     return
                 if block is not None:
                     cell = self.reader.read_one(segment, block, number, self._arrays.place(segment, number))
                     _, sequence, message = cell
-                    paged = lane.holds_paged(sequence) and sequence not in self._elsewhere
+                    paged = lane.holds_paged(sequence) and sequence not in self._resident
                     if paged and id_of(message, which) == key:
                         yield self._entry(segment, block, cell)
 
@@ -327,11 +327,11 @@ class Finding(Paging):
             for lane in lanes:
                 entry = lane.first()
                 if entry is None and lane.behind and not lane.paged:
-                    self._spread(lane)
+                    self._unpack_next(lane)
                     entry = lane.first()
                 if entry is not None and entry.sequence == sequence:
                     return entry
-                if lane.holds_paged(sequence) and sequence not in self._elsewhere:
+                if lane.holds_paged(sequence) and sequence not in self._resident:
                     paged = self._find_paged(lane, sequence)
                     if paged is not None:
                         return paged

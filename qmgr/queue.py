@@ -194,7 +194,7 @@ class Queue(Finding):
     def lock(self, entry: Entry) -> None:
         """A unit of work gets the message: nobody else sees it."""
         if entry.status == COPY:
-            self._pluck(entry)
+            self._unpage(entry)
         entry.status = LOCKED
         if self._indexed:
             self._remove_from_indexes(entry)
@@ -202,7 +202,7 @@ class Queue(Finding):
             self._can_not_be_got(entry)
         self.depth -= 1
         self.uncommitted += 1
-        self._lanes[entry.priority << 1 | entry.persistent].took(entry, self._elsewhere)
+        self._lanes[entry.priority << 1 | entry.persistent].mark_taken(entry, self._resident)
 
     def lock_next(self) -> Entry | None:
         """`lock` what `first` tells, where that is a persistent message at the front of a line, and nothing else is to
@@ -269,7 +269,7 @@ class Queue(Finding):
         if self._gathered is not None:
             self._can_not_be_got(entry)
         self.depth -= 1
-        self._lanes[entry.priority << 1 | entry.persistent].took(entry, self._elsewhere)
+        self._lanes[entry.priority << 1 | entry.persistent].mark_taken(entry, self._resident)
         self._forget(entry)
 
     def _take_paged(self, entry: Entry) -> None:
@@ -351,7 +351,7 @@ class Queue(Finding):
         backed_out = self.backed_out[1]
         if backed_out and any(map(backed_out.get, sequences)):
             return False
-        return self._elsewhere.keys().isdisjoint(sequences) if self._elsewhere else True
+        return self._resident.keys().isdisjoint(sequences) if self._resident else True
 
     def take_front(self, front: Front) -> None:
         """What `front` told is got outside a unit of work."""
@@ -392,13 +392,13 @@ class Queue(Finding):
         lanes = self._lanes
         for entry in entries:
             if entry.status == COPY:
-                self._pluck(entry)
+                self._unpage(entry)
             entry.status = GONE
             lane = lanes[entry.priority << 1 | entry.persistent]
             if lane.line and lane.line[0] is entry and not lane.given_back:
                 lane.line.popleft()
             else:
-                lane.took(entry, self._elsewhere)
+                lane.mark_taken(entry, self._resident)
         self.depth -= len(entries)
         self._forget_each(entries)
 
@@ -425,7 +425,7 @@ class Queue(Finding):
         """A checkpoint writes what is there now; what will be the bodies of those that are taken meanwhile."""
         self.snapshot_before = self.next_sequence
         for lane in self._lanes.values():
-            lane.spread.clear()
+            lane.unpacked.clear()
         self.removed = {}
         return self.removed
 
@@ -443,10 +443,10 @@ class Queue(Finding):
         self.memory_bytes[entry.persistent] -= len(entry.head) + len(entry.body) + OVERHEAD
         if self._indexed:
             self._remove_from_indexes(entry)
-        if self._elsewhere:
-            self._elsewhere.pop(entry.sequence, None)
+        if self._resident:
+            self._resident.pop(entry.sequence, None)
             if entry.segment:
-                self._held_cells.discard((entry.segment, entry.cell))
+                self._resident_cells.discard((entry.segment, entry.cell))
         self._forget_paged(entry)
 
     def _forget_paged(self, entry: Entry) -> None:
@@ -461,7 +461,7 @@ class Queue(Finding):
         entry.body = b""
 
     def _forget_each(self, entries: list[Entry]) -> None:
-        if self._indexed or self._elsewhere:
+        if self._indexed or self._resident:
             for entry in entries:
                 self._forget(entry)
             return

@@ -284,7 +284,7 @@ def test_messages_are_found_by_their_ids_wherever_they_are(small_segments: Count
         if turn % 25 == 24:
             world.qm.checkpoint()
             assert deep(world) > 100
-    assert small_segments.calls["_pluck"] > 20
+    assert small_segments.calls["_unpage"] > 20
     assert small_segments.calls["_take_paged"] > 100
     assert small_segments.calls["learn"] > 30
     assert world.qm._engine.state.arrays.bytes <= INDEXES + 12 * 100

@@ -115,11 +115,11 @@ def test_a_random_life_of_deep_queues_keeps_every_promise(name: str, tiny_segmen
     for what, least in {
         "paged out": 1400,
         "_page_in": 230,
-        "_pluck": 70,
+        "_unpage": 70,
         "_take_paged": 280,
         "_replace": 4,
         "evicted": 700,
-        "_spread": 140,
+        "_unpack_next": 140,
     }.items():
         assert did[what] > least, did
 
@@ -349,7 +349,7 @@ def test_no_program_breaks_a_promise_of_deep_queues(tiny_segments: Counted) -> N
     run_state_machine_as_test(Deep, settings=settings(max_examples=1500 if SOAK else 18, stateful_step_count=40))
     assert tiny_segments.paged_out > 160
     assert tiny_segments.calls["_page_in"] > 0  # usually 15 to 150
-    assert tiny_segments.calls["_pluck"] + tiny_segments.calls["_take_paged"] > 0
+    assert tiny_segments.calls["_unpage"] + tiny_segments.calls["_take_paged"] > 0
 
 
 # -- what was found by these tests once: the smallest program for each ------------------------------------------------

@@ -100,5 +100,5 @@ def test_what_is_done_while_a_checkpoint_writes_is_neither_lost_nor_done_twice(
         life.check()
     assert calls > 100
     assert small_segments.calls["_replace"] >= 3
-    assert small_segments.calls["_spread"] >= 3
-    assert small_segments.calls.get("_let_go_each", 0) >= (3 if SETUPS[name].buffer else 0)
+    assert small_segments.calls["_unpack_next"] >= 3
+    assert small_segments.calls.get("_page_out_run", 0) >= (3 if SETUPS[name].buffer else 0)

@@ -281,7 +281,7 @@ def test_no_message_is_told_before_it_is_durable() -> None:
     assert unit.get("A").body == b"1"
     assert [another(unit) for _ in range(3)] == [b"2", b"3", b"4"]
     assert engine.log.safe < end
-    world.qm._engine.state.queues["A"].bring(world.qm._engine.state.queues["A"]._lanes[1])
+    world.qm._engine.state.queues["A"].make_entries(world.qm._engine.state.queues["A"]._lanes[1])
     assert another(unit) == b"5"
     assert engine.log.safe >= end
 

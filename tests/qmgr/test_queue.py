@@ -362,7 +362,7 @@ class Beside(Paged):
                 assert self.queue.claim(entry) is entry
             if keep:
                 for entry in found:
-                    assert self.queue.keep(entry) is entry
+                    assert self.queue.resident_entry(entry) is entry
                     assert entry.status == READY
 
     def is_paged_out(self) -> None:
@@ -386,10 +386,10 @@ class Beside(Paged):
         for kind in (0, 1):
             counted = {s: one.backouts for s, one in ones.items() if one.backouts and one.persistent == kind}
             assert dict(queue.backed_out[kind].items()) == counted
-        assert all(entry.status != GONE for entry in queue._elsewhere.values())
+        assert all(entry.status != GONE for entry in queue._resident.values())
         there: dict[int, Entry] = {}
         behind = [entry for lane in self.lanes for item in lane.behind if isinstance(item, list) for entry in item]
-        for entry in (*chain.from_iterable(lane.all() for lane in self.lanes), *behind, *queue._elsewhere.values()):
+        for entry in (*chain.from_iterable(lane.all() for lane in self.lanes), *behind, *queue._resident.values()):
             if entry.status != GONE:
                 assert there.setdefault(entry.sequence, entry) is entry, "two entries of one message"
         memory = {s: e for s, e in there.items() if e.status == READY}
@@ -406,7 +406,7 @@ class Beside(Paged):
                 held = [e for e in [*there.values(), *(e for _, e in self.locked.values())] if lane.low <= e.sequence]
                 within = {e.sequence for e in held if (e.priority, bool(e.persistent)) == kind_of(lane)}
                 within -= {s for s in within if s > lane.high}
-                assert within <= queue._elsewhere.keys(), "they would be read again"
+                assert within <= queue._resident.keys(), "they would be read again"
         self.most_paged = max(self.most_paged, self.paged)
         self.volatile_paged += any(lane.paged and not lane.persistent for lane in self.lanes)
         for kind in (0, 1):
@@ -415,8 +415,8 @@ class Beside(Paged):
             assert queue.memory_bytes[kind] == sum(size(e) for e in entries if e.persistent == kind) + weight(
                 [*batched]
             )
-        cells = {(e.segment, e.cell) for e in queue._elsewhere.values() if e.segment}
-        assert queue._held_cells <= cells, "a message would be passed over"
+        cells = {(e.segment, e.cell) for e in queue._resident.values() if e.segment}
+        assert queue._resident_cells <= cells, "a message would be passed over"
         for index in queue._by_id.values():
             for found in index._found.values():
                 assert all(e.status == READY for e in ([found] if isinstance(found, Entry) else found.values()))
@@ -932,7 +932,7 @@ def test_what_was_looked_up_is_claimed_unless_it_is_gone(
             elif how == "lock":
                 queue.lock(one)
             else:
-                looked_up.append(queue.keep(one))
+                looked_up.append(queue.resident_entry(one))
                 looked_up.append(first)
     if how == "read and page out":
         made.checkpoint()

@@ -44,10 +44,10 @@ class Counted:
     WATCHED: tuple[tuple[Any, str], ...] = (
         (Queue, "_page_in"),
         (Queue, "page_out"),
-        (Queue, "_spread"),
-        (Queue, "_batch_out"),
-        (Queue, "_let_go_each"),
-        (Queue, "_pluck"),
+        (Queue, "_unpack_next"),
+        (Queue, "_page_out_batch"),
+        (Queue, "_page_out_run"),
+        (Queue, "_unpage"),
         (Queue, "_take_paged"),
         (Queue, "sweep"),
         (snapshot.StateSnapshot, "_rewrite"),
@@ -62,7 +62,16 @@ class Counted:
         for owner, name in self.WATCHED:
             patch.setattr(owner, name, self._counting(name, getattr(owner, name)))
         if is_compiled():  # nobody sees what it calls of itself; interpreted, the same lives are counted
-            inner = "_page_in", "_spread", "_batch_out", "_let_go_each", "_pluck", "_take_paged", "sweep", "learn"
+            inner = (
+                "_page_in",
+                "_unpack_next",
+                "_page_out_batch",
+                "_page_out_run",
+                "_unpage",
+                "_take_paged",
+                "sweep",
+                "learn",
+            )
             self.calls.update(dict.fromkeys(inner, UNSEEN))
             self.evicted = UNSEEN
 
