@@ -106,7 +106,7 @@ class Engine(Holding):
                     return None
                 except BaseException as exc:
                     raise self.unreadable(queue, exc) from exc.__cause__
-                if entry is None or not entry.persistent or entry.expires or not queue.gets_freely:
+                if entry is None or not entry.persistent or entry.expires or not queue.gets_unchecked:
                     return None
                 body, backouts = entry.body, entry.backouts
                 if unit is not None:
@@ -423,7 +423,7 @@ class Engine(Holding):
         full = True  # `limit` messages are wanted, as long as there is room for expiring those between them
         while True:
             self._room_for_gets(unit, limit)
-            freely = queue.gets_freely  # each time, since the lock may have been let go of
+            freely = queue.gets_unchecked  # each time, since the lock may have been let go of
             if not freely:
                 self._check_get(queue)
             elif unit is None and limit > 1 and not wanted.selective:

@@ -343,11 +343,11 @@ class Media:
                 struck.append(exc)
                 raise
 
-        with contextlib.ExitStack() as overhearing:
+        with contextlib.ExitStack() as observing:
             with engine.lock:
                 old = self._known(name)
                 media = self._place_of(old).media
-            overhearing.enter_context(self._keep_from(media))  # without the lock: who decides what may go takes it, too
+            observing.enter_context(self._keep_from(media))  # without the lock: who decides what may go takes it, too
             rebuild = Rebuild(state, engine.lock)
             try:
                 with engine.lock:
@@ -363,7 +363,7 @@ class Media:
                     until = self._log.buffer.tail
                     users = {unit.number for unit in state.uows if _uses(unit, old)}
                     hear = lambda *said: heard.append(said) if said[0].uow in users else None  # noqa: E731
-                    overhearing.enter_context(state.overheard(hear))
+                    observing.enter_context(state.observed(hear))
                 engine.force(until)
                 self._build(rebuild, place, until, tell)
                 make_dirs(state.disk, state.queue_directory(name))  # else no checkpoint could be taken any more
@@ -443,7 +443,7 @@ class Media:
         state = self._state
         new = rebuild.by_id[old.id]
         changes = [_relinked(unit, rebuild.uows.get(unit.number), old, new) for unit in state.uows if _uses(unit, old)]
-        new.heed(state.qmgr)
+        new.take_qmgr_attributes(state.qmgr)
         new.image = old.image
         new.changed = True  # for the checkpoints of this store
         try:

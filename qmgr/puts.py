@@ -72,7 +72,7 @@ class Puts(Definitions):
         if queue is None or queue.damaged:  # few calls of our own: each costs a hundredth of a put
             queue = self._known(name, put=True)
             options = verbs.with_defaults(self.state, name, options)
-        descriptor, one_id = queue.plain, None
+        descriptor, one_id = queue.default_descriptor, None
         given: Any = options  # which may be anything: compiled code would refuse what is no bool in words of its own
         if descriptor is None or (given and (len(given) > 1 or given.get("persistent") is not descriptor.persistent)):
             descriptor, one_id = verbs.describe(queue, options, self._expires), verbs.given_id(options)
@@ -111,9 +111,11 @@ class Puts(Definitions):
             puts = unit.puts
             run = puts[-1] if puts else None
             queue = self.state.queues.get(name) if run is None else run.queue
-            if queue is None or queue.name != name or queue.depth >= queue.room_to or len(body) > queue.max_length:
+            if queue is None or queue.name != name:
                 return None
-            like = queue.plain
+            if queue.depth >= queue.unchecked_depth or len(body) > queue.max_length:
+                return None
+            like = queue.default_descriptor
             if like is None or not like.persistent or (run is not None and run.like is not like):
                 return None
             number = next(self._message_numbers)
@@ -158,7 +160,7 @@ class Puts(Definitions):
         queue = self._known(name, put=True)
         if queue.name != name:
             options = verbs.with_defaults(self.state, name, options)
-        descriptor = queue.plain
+        descriptor = queue.default_descriptor
         if options or descriptor is None:
             descriptor = verbs.describe(queue, options, self._expires)
         if isinstance(bodies, (bytes, bytearray, memoryview, str)) or not isinstance(bodies, Iterable):
@@ -252,7 +254,7 @@ class Puts(Definitions):
             self._reserve(cost, 0, self.log.space.for_gets)
         if self.refusal is not None:
             self.check()
-        if queue.depth + count > queue.room_to or largest > queue.max_length:
+        if queue.depth + count > queue.unchecked_depth or largest > queue.max_length:
             self._check_put(queue, largest, count)
 
     def _check_put(self, queue: Queue, largest: int, count: int = 1) -> None:
@@ -325,7 +327,7 @@ class Puts(Definitions):
         try:
             with self.lock:  # which may be let go of while room is made
                 promise = self._room_in(unit, count, cost, queue, size)
-                if queue.depth + count > queue.room_to or largest > queue.max_length:
+                if queue.depth + count > queue.unchecked_depth or largest > queue.max_length:
                     self._check_put(queue, largest, count)
                 try:
                     self.state.hold_puts(unit, run, size)

@@ -27,9 +27,9 @@ class Queue(Finding):
 
     __slots__ = (
         *("__dict__", "__weakref__", "_default_buffers", "_events", "_foremost", "_foremost_of", "_opened", "_qmgr"),
-        *("armed", "bad_file", "blocked", "catalogue_line", "changed", "damaged", "definition", "deleted", "fresh"),
-        *("gets_freely", "high_mark", "id", "image", "imaging", "last_event", "last_get", "last_put", "left_over"),
-        *("low_mark", "max_length", "plain", "removed", "room_to", "stuck", "waiters"),
+        *("armed", "bad_file", "blocked", "catalogue_line", "changed", "damaged", "default_descriptor", "definition"),
+        *("deleted", "fresh", "gets_unchecked", "high_mark", "id", "image", "imaging", "last_event", "last_get"),
+        *("last_put", "left_over", "low_mark", "max_length", "removed", "stuck", "unchecked_depth", "waiters"),
     )
 
     def __init__(
@@ -63,9 +63,9 @@ class Queue(Finding):
         self.stuck: object = None  # of which definition, and which DEADQ, it was told that messages stay there
         self._qmgr = QmgrDefinition()
         self._foremost: Lane | None = None
-        self._settle(definition)
+        self._take_definition(definition)
 
-    def _settle(self, definition: QueueDefinition) -> None:
+    def _take_definition(self, definition: QueueDefinition) -> None:
         """Take attributes, and what every put and get looks at of them."""
         self.definition = definition
         self.name = definition.name
@@ -79,30 +79,31 @@ class Queue(Finding):
         if events != self._events:
             self.armed = self._events = events
         self.arm(self.armed)
-        plain = describe(definition.default_priority, definition.default_persistence)
-        self.plain = plain if definition.expiry_cap is None else None  # what a put without options asks for, if known
+        descriptor = describe(definition.default_priority, definition.default_persistence)
+        # What a put without options asks for, if it is the same for all.
+        self.default_descriptor = descriptor if definition.expiry_cap is None else None
         size = definition.buffer_size
         self.buffers = self._default_buffers if size is None else (size, size)
         self._fifo = definition.delivery_sequence == "FIFO"
         self._foremost_of = -1  # which lanes had messages when `_foremost` was found
 
     def arm(self, events: int) -> None:
-        """Wait for these events of the depth. Puts and gets for which there is none have nothing more to look at."""
+        """Wait for these events of the depth. Puts and gets for which there is none need no closer look."""
         self.armed = events
         shut = bool(self.damaged) or self.deleted
-        self.room_to = self.definition.max_depth if self.definition.put_enabled and not shut else -1
+        self.unchecked_depth = self.definition.max_depth if self.definition.put_enabled and not shut else -1
         if events & HIGH:
-            self.room_to = min(self.room_to, self.high_mark - 1)  # from there on a put looks closer
-        self.gets_freely = self.definition.get_enabled and not shut and not events & LOW
+            self.unchecked_depth = min(self.unchecked_depth, self.high_mark - 1)  # from there on a put looks closer
+        self.gets_unchecked = self.definition.get_enabled and not shut and not events & LOW
 
-    def heed(self, qmgr: QmgrDefinition) -> None:
+    def take_qmgr_attributes(self, qmgr: QmgrDefinition) -> None:
         """Take what the attributes of the queue manager say of every queue."""
         self._qmgr = qmgr
-        self._settle(self.definition)
+        self._take_definition(self.definition)
 
     def redefine(self, definition: QueueDefinition) -> None:
         """Take new attributes."""
-        self._settle(definition)
+        self._take_definition(definition)
         self.changed = True
         self._by_id.clear()  # they are in the order of delivery, which may be another one now
         self._indexed = self._by_sequence is not None
@@ -139,7 +140,7 @@ class Queue(Finding):
         self.damaged = ""
         self.blocked = False
         self.changed = True
-        self._settle(self.definition)
+        self._take_definition(self.definition)
 
     # ---- changing; only `State.apply` calls these
 
@@ -211,7 +212,7 @@ class Queue(Finding):
         if lane is None:
             return None
         line = lane.line
-        if not line or lane.given_back or self._indexed or self._gathered is not None or not self.gets_freely:
+        if not line or lane.given_back or self._indexed or self._gathered is not None or not self.gets_unchecked:
             return None
         entry = line[0]
         if entry.status != READY or entry.expires:
@@ -433,7 +434,7 @@ class Queue(Finding):
         self.removed = None
         self.snapshot_before = 0
 
-    def weed(self) -> int:
+    def prune_fresh(self) -> int:
         """Let go of what came since the last checkpoint and is gone; bytes of what is still there."""
         for items in self.fresh:
             items[:] = still_there(items)

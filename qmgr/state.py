@@ -108,14 +108,14 @@ class State(ABC):
         self._effects[type(record)](record, lsn, end, time)
 
     @contextlib.contextmanager
-    def overheard(self, hear: Callable[[records.UnitRecord, int, int, int], None]) -> Iterator[None]:
-        """In the block `hear` gets every record of a unit of work that is applied, with its place."""
+    def observed(self, observe: Callable[[records.UnitRecord, int, int, int], None]) -> Iterator[None]:
+        """In the block `observe` gets every record of a unit of work that is applied, with its place."""
         kinds = records.Commit, records.Backout, records.Prepare, records.RollForward
         effects = {kind: self._effects[kind] for kind in kinds}
 
         def both(record: Any, lsn: int, end: int, time: int) -> None:
             effects[type(record)](record, lsn, end, time)
-            hear(record, lsn, end, time)
+            observe(record, lsn, end, time)
 
         self._effects |= dict.fromkeys(kinds, both)
         try:
@@ -384,10 +384,10 @@ class State(ABC):
         self._forget_images()
 
     def take_attributes(self, qmgr: QmgrDefinition) -> None:
-        """Those of the queue manager, which queues heed too."""
+        """Those of the queue manager, which queues take too."""
         self.qmgr = qmgr
         for queue in self.by_id.values():
-            queue.heed(qmgr)
+            queue.take_qmgr_attributes(qmgr)
 
     # ---- media images
 

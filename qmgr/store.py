@@ -77,7 +77,7 @@ class Store(State):
         directory = self.queue_directory(definition.name)
         reader = SegmentReader(self.disk, directory, self.log_id, definition.id, self.files)
         queue = Queue(definition, reader, self.arrays, self.opened, self.buffers)
-        queue.heed(self.qmgr)
+        queue.take_qmgr_attributes(self.qmgr)
         return queue
 
     def queue_directory(self, name: str) -> str:
@@ -149,7 +149,7 @@ class Store(State):
     # ---- segments that nothing refers to
 
     def unwritten(self) -> int:
-        return sum([queue.weed() for queue in self.by_id.values()])
+        return sum([queue.prune_fresh() for queue in self.by_id.values()])
 
     def wasteful(self) -> bool:
         """Would a checkpoint give back so much of the disk that it is worth one?

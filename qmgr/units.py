@@ -99,7 +99,7 @@ class Units(Logged):
     def __init__(self, given: Surroundings) -> None:
         super().__init__(given)
         self._usual_uncommitted = given.max_uncommitted
-        self.heed()
+        self.take_qmgr_attributes()
         self.ending: Reason | None = None  # why no unit of work, and no wait, may begin any more
         self._max_held_bytes = min(MAX_HELD_BYTES, given.log.buffer.max_frame // 2)
         self._frame_bytes = given.log.cost(0)
@@ -111,7 +111,7 @@ class Units(Logged):
         self._unit_numbers = itertools.count(given.log.epoch * NUMBERS_PER_EPOCH + 1)
         given.checkpointer.next_unit = self.next_number
 
-    def heed(self) -> None:
+    def take_qmgr_attributes(self) -> None:
         """Take what the attributes of the queue manager say of units of work."""
         said = self.state.qmgr.max_uncommitted
         self.max_uncommitted = self._usual_uncommitted if said is None else said

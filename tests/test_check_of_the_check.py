@@ -228,7 +228,7 @@ def units_of_work_not_heard_of(patch: pytest.MonkeyPatch) -> None:
     def deaf(self: State, hear: Any) -> Iterator[None]:
         yield
 
-    patch.setattr(State, "overheard", deaf)
+    patch.setattr(State, "observed", deaf)
 
 
 def records_before_the_image_counted_too(patch: pytest.MonkeyPatch) -> None:

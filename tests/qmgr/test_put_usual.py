@@ -151,7 +151,7 @@ def got_as_well(world: World, unit: qmgr.UnitOfWork) -> None:
 
 
 def no_more_on_the_queue(world: World, unit: qmgr.UnitOfWork) -> None:
-    world.qm._engine.state.queues["A"].room_to = unit._unit.put_count
+    world.qm._engine.state.queues["A"].unchecked_depth = unit._unit.put_count
 
 
 def none_so_long(world: World, unit: qmgr.UnitOfWork) -> None:
