@@ -99,7 +99,9 @@ class Engine(Holding):
         queue = self._known(name)
         try:
             with self.lock:
-                promise = self._room_for_gets(None, 1) if unit is None else self._room_in(unit, 1, GET_COST, None, 0)
+                promise = (
+                    self._room_for_gets(None, 1) if unit is None else self._room_for_calls(unit, 1, GET_COST, None, 0)
+                )
                 try:
                     entry = queue.first() if ids is ANY else next(_with(queue, ids, read=False), None)
                 except Unindexed:
@@ -143,7 +145,7 @@ class Engine(Holding):
                 entry = queue.lock_next()
                 if entry is None:
                     return None
-                if unit.ahead < GET_COST and not self._goes_on(unit, GET_COST):
+                if unit.ahead < GET_COST and not self._promise_ahead(unit, GET_COST):
                     queue.unlock_next(entry)
                     return None
                 unit.gets.append((queue, entry))
@@ -161,7 +163,7 @@ class Engine(Holding):
 
     def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
         """Take messages in a unit of work. The lock is held."""
-        self._take_back(unit)  # it is for so many calls, and these count too
+        self._cancel_ahead(unit)  # it is for so many calls, and these count too
         persistent = 0
         try:
             for entry in entries:
@@ -561,7 +563,7 @@ class Engine(Holding):
         Returns what is to be promised then for the unit of work.
         """
         if unit is not None:
-            return self._room_in(unit, count, 0 if unit.for_client else GET_COST * count, None, 0)
+            return self._room_for_calls(unit, count, 0 if unit.for_client else GET_COST * count, None, 0)
         if self.state.holding:
             self.log_held()
         self._reserve(self.log.cost(QUEUE_PLACE_BYTES * count), 0)

@@ -40,7 +40,7 @@ class Holding(Requeue):
             holder.gets = Locks()
             return holder
         except BaseException:
-            self.disown(holder)
+            self.discard_unit(holder)
             raise
 
     def accept_later(self, holder: Uow, held: list[Pair], unit: Uow | None) -> int:
@@ -134,7 +134,7 @@ class Holding(Requeue):
         acknowledge outside of one.
         """
         with self.translating(), self.lock:
-            self._room_in(unit, counted, GET_COST * len(held), None, 0)
+            self._room_for_calls(unit, counted, GET_COST * len(held), None, 0)
             if len(self._still(holder, held)) != len(held):
                 raise Mistake(
                     "a message that is acknowledged is not held for this client any more; it will be delivered again",

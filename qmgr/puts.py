@@ -124,7 +124,7 @@ class Puts(Definitions):
             head = like.head(self._id_prefix + number.to_bytes(8, "big"), now)
             size = len(head) + len(body)
             cost = size + PUT_COST
-            if (run is None or unit.ahead < cost) and not self._goes_on(unit, cost, first_put=run is None):
+            if (run is None or unit.ahead < cost) and not self._promise_ahead(unit, cost, first_put=run is None):
                 return None
             try:  # as `State.hold_puts` and `_hold_back`
                 queue.depth += 1
@@ -236,7 +236,7 @@ class Puts(Definitions):
                     self.checkpointer.records += (count - 1) // MESSAGES_PER_RECORD
                 else:
                     self._apply_only(record, now)
-                self._came(size + OVERHEAD * count)
+                self._count_put_bytes(size + OVERHEAD * count)
         except LogError as exc:
             raise self.translated(exc) from exc
         return end
@@ -315,7 +315,7 @@ class Puts(Definitions):
             self._append_and_apply(record, now)
         else:
             self._apply_only(record, now)
-        self._came(len(head) + len(body) + OVERHEAD)
+        self._count_put_bytes(len(head) + len(body) + OVERHEAD)
 
     def _put_in_unit(self, unit: Uow, run: PutRun, size: int, largest: int) -> None:
         """Put messages in a unit of work, if that may be; `size`: their bytes, `largest`: the longest body."""
@@ -326,7 +326,7 @@ class Puts(Definitions):
             raise self._too_much(cost, queue, most)
         try:
             with self.lock:  # which may be let go of while room is made
-                promise = self._room_in(unit, count, cost, queue, size)
+                promise = self._room_for_calls(unit, count, cost, queue, size)
                 if queue.depth + count > queue.unchecked_depth or largest > queue.max_length:
                     self._check_put(queue, largest, count)
                 try:
@@ -337,7 +337,7 @@ class Puts(Definitions):
                     self._on_failure(exc)
                     raise
                 if not cost:
-                    self._came(size)
+                    self._count_put_bytes(size)
                 if unit.held_back >= self._max_held_bytes:
                     self._log_calls(unit)
         except LogError as exc:

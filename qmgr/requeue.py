@@ -166,7 +166,7 @@ class Requeue(Puts):
             except MQError as exc:
                 refused.append(f"{name}: {exc}")
                 continue
-            self._room_in(unit, MESSAGES_PER_MOVE, cost, target, size)
+            self._room_for_calls(unit, MESSAGES_PER_MOVE, cost, target, size)
             there = self._claim(queue, entry)
             if there is None:
                 return True
@@ -208,7 +208,7 @@ class Requeue(Puts):
             self._on_failure(exc)
             raise
         if not entry.persistent:
-            self._came(size)
+            self._count_put_bytes(size)
         if unit.held_back >= self._max_held_bytes:
             self._log_calls(unit)
 

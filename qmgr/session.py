@@ -128,7 +128,7 @@ class Session:
                 return unit
             except BaseException:
                 self.units.pop(unit.id, None)
-                self._engine.disown(unit._unit)
+                self._engine.discard_unit(unit._unit)
                 raise
 
     def _count_open(self, most: int) -> int:

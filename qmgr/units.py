@@ -116,7 +116,7 @@ class Units(Logged):
         said = self.state.qmgr.max_uncommitted
         self.max_uncommitted = self._usual_uncommitted if said is None else said
         with self.lock:
-            self._take_all_back()
+            self._cancel_all_ahead()
 
     def begin(self, xid: Any, owner: str, thread: Alive | None) -> Uow:
         if self.refusal is not None:
@@ -148,7 +148,7 @@ class Units(Logged):
             self.state.uows.add(unit)
             return unit
         except BaseException:
-            self.disown(unit)
+            self.discard_unit(unit)
             raise
 
     def _make_spare_unit(self) -> None:
@@ -162,7 +162,7 @@ class Units(Logged):
         """The number that the next unit of work will get, without taking it: a count shows it only in its repr."""
         return int(repr(self._unit_numbers).strip("count()"))
 
-    def disown(self, unit: Uow) -> None:
+    def discard_unit(self, unit: Uow) -> None:
         """Forget a unit of work that has done nothing and was never handed to a caller: nobody could end it."""
         self.state.uows.forget(unit.number, None)
 
@@ -216,23 +216,23 @@ class Units(Logged):
         self.log.space.promised += promise - unit.promise
         unit.promise = promise
 
-    def _take_back(self, unit: Uow) -> None:
+    def _cancel_ahead(self, unit: Uow) -> None:
         """Nothing is promised any more for calls of the unit that are still to come."""
         if unit.ahead:
             self._promise(unit, unit.promise - unit.ahead)
 
-    def _take_all_back(self) -> None:
+    def _cancel_all_ahead(self) -> None:
         for unit in self.state.uows:
-            self._take_back(unit)
+            self._cancel_ahead(unit)
 
     def _find_room(self, size: int, kept: int, *, spare: bool) -> None:
-        self._take_all_back()
+        self._cancel_all_ahead()
         if not self.log.reserve(size, kept):
             super()._find_room(size, kept, spare=spare)
 
-    def _goes_on(self, unit: Uow, cost: int, *, first_put: bool = False) -> bool:
-        """The usual case of `_room_in` and `_hold_back`: promise room for a call of so many bytes and, where the log
-        has much, for more of them: as many as the unit has made so far. Those need only look at `unit.ahead`.
+    def _promise_ahead(self, unit: Uow, cost: int, *, first_put: bool = False) -> bool:
+        """The usual case of `_room_for_calls` and `_hold_back`: promise room for a call of so many bytes and, where the
+        log has much, for more calls: as many as the unit has made so far. Those need only look at `unit.ahead`.
 
         False where that is not all there is to it; nothing is promised then. The lock is held. `first_put`: no queue
         has been put to before.
@@ -264,7 +264,7 @@ class Units(Logged):
         unit.ahead = ahead
         return True
 
-    def _room_in(self, unit: Uow, count: int, cost: int, queue: Queue | None, put_bytes: int) -> int:
+    def _room_for_calls(self, unit: Uow, count: int, cost: int, queue: Queue | None, put_bytes: int) -> int:
         """May the unit of work go on with `count` messages, and has the log room for `cost` more bytes of calls?
 
         Returns what `_hold_back` is to promise. The lock is held; it may be let go of while room is made. `queue`: that
@@ -274,7 +274,7 @@ class Units(Logged):
             self.check()
         if unit.state is not ACTIVE:
             raise verbs.ended(unit)
-        self._take_back(unit)
+        self._cancel_ahead(unit)
         promise = unit.promise
         if cost:
             new = queue is not None and queue.id not in unit.touched
@@ -301,8 +301,8 @@ class Units(Logged):
             verbs.check_unit(unit, count, self.max_uncommitted)
         return promise
 
-    def _came(self, size: int) -> None:
-        """So many bytes of messages came, which a checkpoint has to move out of memory."""
+    def _count_put_bytes(self, size: int) -> None:
+        """So many bytes were put, which a checkpoint has to move out of memory."""
         checkpointer = self.checkpointer
         checkpointer.came += size
         if checkpointer.came >= checkpointer.came_max:
@@ -379,7 +379,7 @@ class Units(Logged):
                 self.log.space.promised -= unit.promise  # as `_promise`
                 unit.promise = 0
                 if unit.put_count:  # until now no checkpoint could have moved them
-                    self._came(unit.put_bytes + OVERHEAD * unit.put_count)
+                    self._count_put_bytes(unit.put_bytes + OVERHEAD * unit.put_count)
                 if not self._spare_units:
                     self._make_spare_unit()
         except LogError as exc:

@@ -85,7 +85,7 @@ class Inside:
             return unit
         except BaseException:
             self._began.pop(begun.number, None)
-            self._engine.disown(begun)
+            self._engine.discard_unit(begun)
             raise
 
     async def begin(self, unit: InsideUnit) -> None:

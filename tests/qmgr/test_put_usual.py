@@ -483,7 +483,7 @@ def test_what_an_interrupted_call_was_promised_counts_for_the_next_one() -> None
     assert one.promise and not one.held_back
     with engine.lock:
         for cost in (500, 300):
-            assert engine._goes_on(one, cost)
+            assert engine._promise_ahead(one, cost)
             assert one.promise == engine.promise_of(one, cost)
     unit.put("A", b"second")
     assert one.promise - one.ahead == engine.promise_of(one)
