@@ -59,7 +59,7 @@ class Holder:
         """Up to `limit` messages, and the LSN that must be safe before the client hears of them.
 
         Their bodies have `most_bytes`, or more by a part of the last one. Where there is none, `watch` stands in line.
-        Raises Inhibited, UnknownQueue, Unavailable (2161) …, TakesWaiting: `sift` first.
+        Raises Inhibited, UnknownQueue, Unavailable (2161) …, WouldWait: `sift` first.
         """
         found_on, held, force = self._engine.hold(self._unit, queue, limit, watch, most_bytes)
         return [Delivery(message, found_on, entry) for entry, message in held], force
@@ -101,7 +101,7 @@ class Holder:
     def close(self) -> None:
         """The client is gone: what it had may be what ended it, so it returns with a higher backout count.
 
-        Raises TakesWaiting: then close it again where room in the log may be waited for.
+        Raises WouldWait: then close it again where room in the log may be waited for.
         """
         self._engine.give_up(self._unit)
 

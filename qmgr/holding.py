@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from qmgr.entry import Entry
 from qmgr.errors import Mistake, MQError, Reason, ResourceProblem
-from qmgr.logged import TakesWaiting
+from qmgr.logged import WouldWait
 from qmgr.queue import Queue
 from qmgr.requeue import Requeue
 from qmgr.threads import Alive
@@ -93,14 +93,14 @@ class Holding(Requeue):
     def give_up(self, holder: Uow) -> None:
         """The holder's client is gone: what it has may be what ended it, so it returns with a higher backout count.
 
-        Raises TakesWaiting in a thread that may not wait for room: what it has then is for a later call.
+        Raises WouldWait in a thread that may not wait for room: what it has then is for a later call.
         """
         if self.refusal is None and holder.state is ACTIVE:
             later = False
             try:
                 with contextlib.suppress(MQError):  # nobody is there to be told; what is left belongs to all again
                     self.reject_later(holder, list(holder.gets))
-            except TakesWaiting:
+            except WouldWait:
                 later = True
                 raise
             finally:

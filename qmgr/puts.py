@@ -13,7 +13,7 @@ from qmgr.definitions import Definitions
 from qmgr.entry import OVERHEAD, Entry
 from qmgr.errors import Inhibited, MessageTooBig, Mistake, MQError, QueueFull, Reason, Unavailable
 from qmgr.events import Event, Events
-from qmgr.logged import Surroundings
+from qmgr.logged import EngineContext
 from qmgr.message import HEAD, Descriptor, Message, check_body
 from qmgr.queue import Queue
 from qmgr.state import PutRun
@@ -26,7 +26,7 @@ from recovery.uows import Uow
 class Puts(Definitions):
     """Puts messages to queues, for callers and for the queue manager itself."""
 
-    def __init__(self, given: Surroundings) -> None:
+    def __init__(self, given: EngineContext) -> None:
         super().__init__(given)
         self.steady = given.steady
         self.events = Events(self.state, given.clock.wall_us())

@@ -17,7 +17,7 @@ from logger.errors import LogError
 from qmgr import deadletter, verbs
 from qmgr.entry import Entry
 from qmgr.errors import BackedOut, MQError, Reason, ResourceProblem, UnknownQueue
-from qmgr.logged import Surroundings, TakesWaiting
+from qmgr.logged import EngineContext, WouldWait
 from qmgr.message import Message, check_body, check_head, with_format
 from qmgr.puts import Puts
 from qmgr.queue import Queue
@@ -36,7 +36,7 @@ UNIT_BYTES = 64 << 10  # of such, since the log may have no room for more in one
 class Requeue(Puts):
     """Moves messages from queue to queue."""
 
-    def __init__(self, given: Surroundings) -> None:
+    def __init__(self, given: EngineContext) -> None:
         super().__init__(given)
         self.say: Callable[..., None] = lambda amq, **inserts: None  # to the error log
 
@@ -63,7 +63,7 @@ class Requeue(Puts):
     def sift(self, name: str, limit: int, wanted: Wanted, owner: str, thread: Alive | None) -> int:
         """Move those of the next `limit` messages that were backed out too often, in units of work of their own.
 
-        Nobody may hear of it before the log is safe up to the LSN; 0: now. Raises TakesWaiting in a thread that may not
+        Nobody may hear of it before the log is safe up to the LSN; 0: now. Raises WouldWait in a thread that may not
         wait for room: what was moved by then stays moved, at an LSN that is not told.
         """
         end, more = 0, True
@@ -80,7 +80,7 @@ class Requeue(Puts):
             except BackedOut as exc:  # which its caller has not begun: what it has moved is back
                 text = f"the log of queue manager {self.name!r} has no room for moving messages from queue {name!r}"
                 raise ResourceProblem(text, name=name) from exc
-            except TakesWaiting:
+            except WouldWait:
                 if unit.puts:
                     with contextlib.suppress(BackedOut):  # then they are back
                         self.commit_later(unit)

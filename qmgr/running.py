@@ -31,7 +31,7 @@ from qmgr.errors import (
 from qmgr.housekeeping import Housekeeper
 from qmgr.ini_text import complaint
 from qmgr.locations import Location
-from qmgr.logged import Surroundings
+from qmgr.logged import EngineContext
 from qmgr.media import Media
 from qmgr.missing import unknown
 from qmgr.ownership import Ownership, lock_log, own, refuse_root
@@ -190,7 +190,7 @@ class Running(ABC):
         self._log = log
         self._checkpointer = checkpointer
         self._engine = Engine(
-            Surroundings(
+            EngineContext(
                 name=self.name,
                 log=log,
                 clock=clock,

@@ -19,7 +19,7 @@ from qmgr.delivery import NO_LIMIT, Delivery, Holder, Watch
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import LOCAL, Peer
 from qmgr.locations import Location
-from qmgr.logged import Outcome, TakesWaiting, now_or_later
+from qmgr.logged import Outcome, WouldWait, without_waiting
 from qmgr.message import Message
 from qmgr.objects import check_name
 from qmgr.verbs import GetOptions, PutOptions, check_limit, wanted
@@ -272,7 +272,7 @@ class Session:
 
         Any thread does that, under the queue manager's lock, so the watch only passes it on; then ask again. Their
         bodies have `most_bytes`, or more by a part of the last one. Whoever is in line and loses interest calls
-        `unwatch`. Raises TakesWaiting where the log has no room and it may not wait for some: `sift` does, then ask
+        `unwatch`. Raises WouldWait where the log has no room and it may not wait for some: `sift` does, then ask
         again.
         """
         try:
@@ -324,7 +324,7 @@ class Session:
 
         Which those are is known now: what is refused by then may be with the same client again.
         """
-        done = now_or_later(lambda: self.reject(deliveries, late=late))
+        done = without_waiting(lambda: self.reject(deliveries, late=late))
         if isinstance(done, int):
             return done
         assert self._holder is not None, "what is rejected was delivered"
@@ -338,7 +338,7 @@ class Session:
 
     def _look_around(self) -> None:
         if self._engine.attention:
-            with contextlib.suppress(TakesWaiting):  # the call has done its work, and is not to be made again for that
+            with contextlib.suppress(WouldWait):  # the call has done its work, and is not to be made again for that
                 self.manager.look_around(may_wait=False)
 
     # ---- the end
@@ -368,7 +368,7 @@ class Session:
 
     def close_now_or_later(self) -> Outcome:
         """The same for event loops: what has no room in the log for its return is for a thread that may wait."""
-        return now_or_later(self._end_surely) if self._begin_to_close() else 0
+        return without_waiting(self._end_surely) if self._begin_to_close() else 0
 
     def _begin_to_close(self) -> bool:
         with self._lock:
@@ -399,7 +399,7 @@ class Session:
         self.units.clear()
 
     def _leave(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is not TakesWaiting:  # else it comes here again
+        if kind is not WouldWait:  # else it comes here again
             self._registry.forget(self)
 
     def _back_out(self, unit: "UnitOfWork") -> None:

@@ -14,7 +14,7 @@ from logger.frame import Pieces
 from qmgr import verbs
 from qmgr.entry import OVERHEAD, Entry
 from qmgr.errors import Mistake, Reason, ResourceProblem, Unavailable, quoted
-from qmgr.logged import Logged, Surroundings
+from qmgr.logged import EngineContext, Logged
 from qmgr.queue import Queue
 from qmgr.state import FEW_CALLS, QUEUE, PutRun
 from qmgr.threads import Alive
@@ -96,7 +96,7 @@ def rolled_forward(unit: Uow) -> RollForward:
 class Units(Logged):
     """The units of work of one queue manager."""
 
-    def __init__(self, given: Surroundings) -> None:
+    def __init__(self, given: EngineContext) -> None:
         super().__init__(given)
         self._usual_uncommitted = given.max_uncommitted
         self.take_qmgr_attributes()
