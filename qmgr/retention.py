@@ -270,7 +270,7 @@ class Retention:
             except OSError as exc:
                 self._errors.say("AMQ6708", text=str(exc))
 
-    def look_around(self) -> None:
+    def keep_house_if_due(self) -> None:
         """Keep house if extents were reported as archived or an image was recorded: the next checkpoint may be far."""
         now = self._clock.elapsed_ns()
         if not self._linear or now < self._next_round_ns:

@@ -248,7 +248,7 @@ class Running(ABC):
 
         Indexes only where no call waits for them.
         """
-        self._retention.look_around()
+        self._retention.keep_house_if_due()
         self._retention.keep_policy()
         try:
             for name in self._media.record_due():

@@ -280,7 +280,7 @@ class StateSnapshot:
         self._changed: dict[int, _QueueSnapshot] = {}
         self._lines: dict[int, bytes] = {}
         self._order = list(state.by_id.values())
-        room = state.to_spare()
+        room = state.spare_bytes()
         spare = room if state.scarce or room < segments.MAX_SEGMENT_BYTES else None
         for queue in self._order:
             if queue.changed or (spare is not None and segments.surplus(queue.segments.values())):

@@ -30,7 +30,7 @@ class Store(State):
 
     __slots__ = (
         *("_give_way", "_named", "arrays", "awaited", "buffers", "directory", "disk", "doomed", "doomed_bytes"),
-        *("ending", "fence", "files", "gave_up", "log_id", "opened", "pinned", "scarce", "take_room", "to_spare"),
+        *("ending", "fence", "files", "gave_up", "log_id", "opened", "pinned", "scarce", "spare_bytes", "take_room"),
     )
 
     def __init__(
@@ -52,7 +52,7 @@ class Store(State):
         self.awaited: list[None] = []  # one for each caller that waits for a checkpoint
         self.fence = no_fence  # who writes segments asks it first
         self.scarce = False  # the disk has little room: every segment of which most is gone is worth to be rewritten
-        self.to_spare: Callable[[], int] = lambda: FAR  # bytes of the disk beside what messages in memory need
+        self.spare_bytes: Callable[[], int] = lambda: FAR  # bytes of the disk beside what messages in memory need
         self.take_room: Callable[[int, bool], bool] = lambda size, rewrites: True  # (bytes, to rewrite?): reserve them
         self.disk = disk
         self.directory = directory

@@ -158,7 +158,7 @@ def test_row_52_segments_are_rewritten_one_by_one_where_there_is_room_for_no_mor
     monkeypatch.setattr(segments, "SMALL_SEGMENT_BYTES", 10_000)
     monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 400_000)
     monkeypatch.setattr(store, "WORTHWHILE_BYTES", 200_000)
-    monkeypatch.setattr(housekeeping, "for_rewrites", lambda total: 250_000)
+    monkeypatch.setattr(housekeeping, "rewrite_reserve", lambda total: 250_000)
     world = World()
     world.qm.define_queue("A", buffer_size=5000)
     world.disk.capacity = world.disk.used + 10_000_000

@@ -126,10 +126,10 @@ def test_what_was_reported_goes_soon_though_no_checkpoint_comes() -> None:
     made.qm.note_archived(name_of(2), all_before=True)
     assert sequences(made)[0] == 1
     made.clock.advance(11)
-    made.qm._retention.look_around()
+    made.qm._retention.keep_house_if_due()
     assert sequences(made)[0] == 3
     made.qm.note_archived(name_of(needed - 1), all_before=True)
-    made.qm._retention.look_around()
+    made.qm._retention.keep_house_if_due()
     assert sequences(made)[0] == 3, "not that often"
     assert made.qm.reduce_log("MAX") > 0
     assert sequences(made)[0] == needed
@@ -142,10 +142,10 @@ def test_what_was_reported_while_somebody_moves_extents_goes_when_he_is_done() -
     made.qm.note_archived(name_of(2), all_before=True)
     with made.qm._retention._working:
         made.clock.advance(11)
-        made.qm._retention.look_around()
+        made.qm._retention.keep_house_if_due()
     assert sequences(made)[0] == 1
     made.clock.advance(11)
-    made.qm._retention.look_around()
+    made.qm._retention.keep_house_if_due()
     assert sequences(made)[0] == 3
 
 
@@ -155,7 +155,7 @@ def test_what_an_image_makes_superfluous_goes_soon_though_no_checkpoint_comes() 
     assert sequences(made)[0] == 1
     made.qm.record_image()
     made.clock.advance(11)
-    made.qm._retention.look_around()
+    made.qm._retention.keep_house_if_due()
     assert sequences(made)[0] == min(made.qm._retention.needed_from().values()) > 1
 
 
