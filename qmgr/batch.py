@@ -23,7 +23,7 @@ MAX_BYTES = MAX_BLOCK_BYTES - MAX_MESSAGES * SLOT  # a batch fits into one block
 RUN_KEY = itemgetter(0)
 
 
-class Alike:
+class MessageRun:
     """Messages of one priority and persistence, all of which expire or none; see `Queue.add_run`."""
 
     __slots__ = ("_count", "_packed", "bodies", "expiring", "heads", "persistent", "priority")
@@ -127,11 +127,11 @@ def _packed(heads: list[bytes], bodies: list[bytes], lengths: list[int]) -> Pack
     return Packed(array("I", lengths), b"".join(parts), head=sizes[0] if alike else 0)
 
 
-def alike(messages: Iterable[tuple[bytes, bytes]]) -> Iterator[Alike]:
+def message_runs(messages: Iterable[tuple[bytes, bytes]]) -> Iterator[MessageRun]:
     """Encoded messages, neighbours that are alike together. Where a body is empty, the head holds all of it."""
     for sort, some in groupby(map(_sorted, messages), RUN_KEY):
         parts = [(head, body) for _, head, body in some]
-        yield Alike([head for head, _ in parts], [body for _, body in parts], *sort)
+        yield MessageRun([head for head, _ in parts], [body for _, body in parts], *sort)
 
 
 def _sorted(message: tuple[bytes, bytes]) -> tuple[tuple[int, int, bool], bytes, bytes]:

@@ -7,7 +7,7 @@ are read again a block at a time.
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from qmgr.batch import Alike, Batch
+from qmgr.batch import Batch, MessageRun
 from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry, read_copy
 from qmgr.ids import Arrays, MemoryIndex
 from qmgr.lane import Lane
@@ -74,7 +74,7 @@ class Paging:
                 while lane.paged:
                     self._page_in(lane)
 
-    def _lane(self, of: Entry | Alike) -> Lane:
+    def _lane(self, of: Entry | MessageRun) -> Lane:
         """Where that belongs; it counts as occupied from now on."""
         number = of.priority << 1 | of.persistent
         self._occupied |= 1 << number

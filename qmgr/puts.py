@@ -8,7 +8,7 @@ from typing import Any
 
 from logger.errors import LogError
 from qmgr import verbs
-from qmgr.batch import Alike
+from qmgr.batch import MessageRun
 from qmgr.definitions import Definitions
 from qmgr.entry import OVERHEAD, Entry
 from qmgr.errors import Inhibited, MessageTooBig, Mistake, MQError, QueueFull, Reason, Unavailable
@@ -186,11 +186,11 @@ class Puts(Definitions):
         else:
             count = len(bodies)
             messages = list(zip(heads, bodies, strict=True))
-            alike = Alike(heads, bodies, persistent, priority, expires > 0)
-            record = PutMany(queue.id, 0, messages, [alike])
+            together = MessageRun(heads, bodies, persistent, priority, expires > 0)
+            record = PutMany(queue.id, 0, messages, [together])
             cost = 0
             if persistent:
-                record.made = in_pieces(alike.encoded(keep=True), size)
+                record.made = in_pieces(together.encoded(keep=True), size)
                 cost = self.log.cost(records.put_many_cost(size, count))
             end = self._put_now(record, queue, count, largest, size, cost, now, soon=soon)
         given = map(Message, bodies, heads, repeat(queue.name), repeat(0), repeat(descriptor.expiry))

@@ -6,7 +6,7 @@ every method.
 
 from collections.abc import Sequence
 
-from qmgr.batch import Alike, Batch, Items, still_there, weight
+from qmgr.batch import Batch, Items, MessageRun, still_there, weight
 from qmgr.due import Waiters
 from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry
 from qmgr.finding import Finding
@@ -170,16 +170,16 @@ class Queue(Finding):
         if self.waiters.line:
             self.waiters.wake_one(entry.head)
 
-    def add_run(self, alike: Alike, sequence: int, lsn: int) -> None:
+    def add_run(self, run: MessageRun, sequence: int, lsn: int) -> None:
         """The same for messages in places that follow."""
         if self._indexed or self._gathered is not None or self.waiters.line:
-            for place, entry in enumerate(alike.entries(), sequence):
+            for place, entry in enumerate(run.entries(), sequence):
                 self.add(entry, place, lsn)
             return
-        count, kind = len(alike.heads), alike.persistent
+        count, kind = len(run.heads), run.persistent
         self.next_sequence = max(self.next_sequence, sequence + count)
-        lane = self._lane(alike)
-        for some in alike.in_places(sequence, lsn):
+        lane = self._lane(run)
+        for some in run.in_places(sequence, lsn):
             if isinstance(some, Batch):
                 self.memory_bytes[kind] += some.weight
                 lane.behind.append(some)
@@ -188,7 +188,7 @@ class Queue(Finding):
                 self.memory_bytes[kind] += weight(some)
                 lane.add(some)
                 self.fresh[kind].extend(some)
-        if alike.expiring:
+        if run.expiring:
             self.expiring += count
         self.changed = True
 

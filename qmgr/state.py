@@ -8,7 +8,7 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
-from qmgr.batch import Alike, alike
+from qmgr.batch import MessageRun, message_runs
 from qmgr.entry import Entry, read_entry
 from qmgr.front import Front
 from qmgr.message import Descriptor
@@ -25,7 +25,7 @@ FEW_CALLS = 2  # for so many a loop is quicker
 MAX_UNLOGGED = 1000  # units of work with nothing in the log that are remembered
 
 
-class PutRun(Alike):
+class PutRun(MessageRun):
     """Messages that a unit of work has put to a queue, one after the other."""
 
     __slots__ = ("like", "ordinal", "queue")
@@ -158,7 +158,7 @@ class State(ABC):
             queue.last_put = time
             queue.depth += len(record.messages)
             sequence = record.sequence
-            for messages in record.found or alike(record.messages):
+            for messages in record.found or message_runs(record.messages):
                 queue.add_run(messages, sequence, end)
                 sequence += len(messages.heads)
 
@@ -243,7 +243,7 @@ class State(ABC):
                 continue
             held = 0
             if not queue.damaged:
-                for one in alike(messages):
+                for one in message_runs(messages):
                     run = PutRun(queue, one.heads, one.bodies, one.persistent, one.priority, one.expiring)
                     self._hold_puts(unit, run, sum(map(len, chain(run.heads, run.bodies))), ordinal)
                     ordinal += len(run.heads)

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from qmgr import batch as batch_module
 from qmgr import message, segments, snapshot, units
-from qmgr.batch import MAX_BYTES, MAX_MESSAGES, MIN_MESSAGES, Alike, Batch, alike, put_time, still_there, weight
+from qmgr.batch import (
+    MAX_BYTES,
+    MAX_MESSAGES,
+    MIN_MESSAGES,
+    Batch,
+    MessageRun,
+    message_runs,
+    put_time,
+    still_there,
+    weight,
+)
 from qmgr.entry import GONE, OVERHEAD, Entry
 from qmgr.lane import Lane
 from qmgr.queue import Queue
@@ -30,7 +40,7 @@ def encoded(body: bytes, priority: int = 0, *, persistent: bool = True, expires:
 
 
 def made_of(count: int = 3) -> Batch:
-    [one] = alike([encoded(b"%d" % number) for number in range(count)])
+    [one] = message_runs([encoded(b"%d" % number) for number in range(count)])
     [made] = one.in_places(11, 5)
     assert isinstance(made, Batch)
     return made
@@ -62,7 +72,7 @@ def test_neighbours_are_together_that_are_alike() -> None:
         *[{"expires": 8, "persistent": False}, {}],
     ]
     messages = [encoded(b"%d" % number, **kind) for number, kind in enumerate(kinds)]
-    runs = list(alike(messages))
+    runs = list(message_runs(messages))
     assert [len(one.heads) for one in runs] == [2, 2, 1, 1, 2, 1, 1]
     assert [(one.priority, bool(one.persistent), one.expiring) for one in runs] == [
         *[(0, True, False), (1, True, False), (0, False, False), (0, True, False), (0, True, True), (0, False, True)],
@@ -71,7 +81,7 @@ def test_neighbours_are_together_that_are_alike() -> None:
     entries = [entry for one in runs for entry in one.entries()]
     assert [(entry.head, entry.body) for entry in entries] == messages
     assert [entry.expires for entry in entries] == [kind.get("expires", 0) for kind in kinds]
-    whole = list(alike([(head + body, b"") for head, body in messages]))
+    whole = list(message_runs([(head + body, b"") for head, body in messages]))
     assert [(one.heads, one.bodies) for one in whole] == [(one.heads, one.bodies) for one in runs]
 
 
@@ -91,7 +101,7 @@ def test_a_run_as_bytes_has_all_its_messages_in_parts_of_bounded_size(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_module, "MAX_MESSAGES", most)
         patch.setattr(batch_module, "MAX_BYTES", most_bytes)
-        run = Alike([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
+        run = MessageRun([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
         parts, count, size = run.packed(), len(messages), sum(len(head) + len(body) for head, body in messages)
         small = 2 * size <= count * most_bytes or (count <= most and size <= most_bytes)
         assert bool(parts) is (small and count >= 2)
@@ -113,7 +123,7 @@ def test_a_run_as_bytes_has_all_its_messages_in_parts_of_bounded_size(
 def test_parts_are_about_as_long_as_each_other() -> None:
     """A few messages alone would be entries between batches."""
     for count, size in ((513, 10), (1025, 10), (100, 6000), (200, 500)):
-        [run] = alike([encoded(bytes(size))] * count)
+        [run] = message_runs([encoded(bytes(size))] * count)
         counts = [len(one.lengths) for one in run.packed()]
         assert sum(counts) == count
         assert max(counts) - min(counts) <= 1
@@ -121,10 +131,10 @@ def test_parts_are_about_as_long_as_each_other() -> None:
 
 def test_what_is_kept_of_a_run_is_of_all_its_messages() -> None:
     """Whoever wanted the bytes for the log may have been interrupted, and more was put."""
-    [run] = alike([encoded(body) for body in numbers(0, 10)])
+    [run] = message_runs([encoded(body) for body in numbers(0, 10)])
     kept = run.packed()
     assert run.packed() is kept
-    [more] = alike([encoded(body) for body in numbers(10, 5)])
+    [more] = message_runs([encoded(body) for body in numbers(10, 5)])
     run.heads += more.heads
     run.bodies += more.bodies
     assert [len(one.lengths) for one in run.packed()] == [15]
@@ -166,7 +176,7 @@ def test_a_unit_that_goes_on_after_an_interrupt_has_all_its_messages(
 
 @given(st.lists(MESSAGES, min_size=2, max_size=12), st.data())
 def test_what_is_left_of_a_batch_is_what_lies_behind(messages: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
-    run = Alike([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
+    run = MessageRun([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
     [batch] = run.in_places(11, 5)
     assert isinstance(batch, Batch)
     batch.segment, batch.cell = 3, 40
@@ -439,7 +449,7 @@ def test_threads_that_put_and_get_batches_while_checkpoints_are_taken_lose_nothi
 
 
 def test_an_alike_run_of_one_is_as_a_single_message() -> None:
-    one = Alike([encoded(b"x")[0]], [b"x"], 1, 0, False)
+    one = MessageRun([encoded(b"x")[0]], [b"x"], 1, 0, False)
     [entry] = one.entries()
     assert (entry.body, entry.expires) == (b"x", 0)
     [[entry]] = one.in_places(7, 5)

@@ -15,7 +15,7 @@ from qmgr import batch as batch_module
 from qmgr import ids as by_id
 from qmgr import lane as lane_module
 from qmgr import message, segments
-from qmgr.batch import Batch, Items, alike, still_there, weight
+from qmgr.batch import Batch, Items, message_runs, still_there, weight
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
 from qmgr.ids import BEFORE_ALL, MESSAGE_ID, Arrays
 from qmgr.lane import Lane
@@ -334,7 +334,7 @@ class Beside(Paged):
             run.append((made.head, made.body))
         self.queue.depth += len(run)
         at = self.count - len(run) + 1
-        for messages in alike(run):
+        for messages in message_runs(run):
             self.queue.add_run(messages, at, 0)
             at += len(messages.heads)
 
