@@ -129,9 +129,8 @@ class Paged:
         """Write one message, or a batch; the first cell."""
         if isinstance(item, Entry):
             return writer.append(item.sequence, item.priority, item.expires, item.head, item.body)
-        assert item.alike is not None
-        messages = zip(item.alike.heads, item.alike.bodies, strict=True)
-        places = enumerate(messages, item.sequence)
+        assert item.packed is not None
+        places = enumerate(item.packed.pairs(0, item.count), item.sequence)
         first, *_ = [writer.append(at, item.priority, 0, head, body) for at, (head, body) in places]
         return first
 
@@ -328,7 +327,7 @@ class Beside(Paged):
         run = []
         for n in range(2 + k):
             self.count += 1
-            one = One(self.count, n % 3, not (odd and n % 2), 100 * n if n > 6 else 0)
+            one = One(self.count, n // 4 % 3, not (odd and n % 2), 100 * n if n > 6 else 0)
             self.ready[one.sequence] = one
             made = entry(one.sequence, one.priority, persistent=one.persistent, expires=one.expires)
             run.append((made.head, made.body))
