@@ -381,7 +381,7 @@ class Paging:
                     if 0 < block.expires <= now and block.last >= lane.low and block.first <= lane.high:
                         there = [cell for cell in self.reader.read(segment, block) if not segment.is_gone(cell[0])]
                         expires = [standing(message).expires for _, _, message in there]
-                        segment.put_off(block, min((one for one in expires if one), default=0))
+                        segment.postpone_expiry(block, min((one for one in expires if one), default=0))
                         for cell, one in zip(there, expires, strict=True):
                             sequence = cell[1]
                             paged = lane.holds_paged(sequence) and sequence not in self._resident

@@ -135,16 +135,16 @@ class Segment:
         gone = self.gone
         for cell in cells:
             gone[cell >> 3] |= 1 << (cell & 7)
-        self._went(count, size)
+        self._count_gone(count, size)
 
     def mark_gone_run(self, first: int, count: int, size: int) -> None:
         """The same for so many that follow each other."""
         gone, start, end = self.gone, first >> 3, (first + count + 7) >> 3
         bits = int.from_bytes(gone[start:end], "little") | (1 << count) - 1 << (first & 7)
         gone[start:end] = bits.to_bytes(end - start, "little")
-        self._went(count, size)
+        self._count_gone(count, size)
 
-    def _went(self, count: int, size: int) -> None:
+    def _count_gone(self, count: int, size: int) -> None:
         self.gone_count += count
         self.gone_bytes += size + count * size_of_cell(0)
         self._text = b""
@@ -185,7 +185,7 @@ class Segment:
         self.make_room(0)
         self._text = b""
 
-    def put_off(self, block: Block, expires: int) -> None:
+    def postpone_expiry(self, block: Block, expires: int) -> None:
         """None of the block's cells that are there expires before this moment."""
         line = self.blocks[block.priority].copy()
         line[line.index(block)] = block._replace(expires=expires)
@@ -227,7 +227,7 @@ class Segment:
         if (self.cells, self.gone_count) == (copy.cells, copy.gone_count):
             self._text = copy._text
 
-    def forget_since(self, old: "Segment", was: "Segment", places: "array[int]") -> None:
+    def mark_gone_since(self, old: "Segment", was: "Segment", places: "array[int]") -> None:
         """Mark as gone what went from `old` since it `was` copied; `places`: the new cells by the old ones."""
         for at, (now, then) in enumerate(zip(old.gone, was.gone, strict=True)):
             if now != then:

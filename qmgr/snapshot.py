@@ -40,11 +40,11 @@ class _Unreadable(Exception):
     """A segment that was to be rewritten."""
 
 
-class _Few(NamedTuple):
+class _EntryChunk(NamedTuple):
     """New messages of one priority, to be written."""
 
     priority: int
-    items: Sequence[Entry]  # that these are
+    items: Sequence[Entry]
     bodies: Sequence[bytes]
     heads: Sequence[bytes]
     sequences: Sequence[int]
@@ -56,15 +56,15 @@ class _Few(NamedTuple):
 
     @property
     def work(self) -> int:
-        """To append them, in messages."""
+        """How much it is to append them, in messages."""
         return len(self.heads)
 
 
-class _Together(NamedTuple):
-    """The same of a batch."""
+class _BatchChunk(NamedTuple):
+    """A batch to be written."""
 
     priority: int
-    items: Sequence[Batch]  # this one
+    items: Sequence[Batch]  # one
     packed: Packed
     first: int  # its sequence
 
@@ -118,14 +118,14 @@ class _QueueSnapshot:
         self.segments = [s.copy() for s in queue.segments.values() if len(s) or queue.damaged]
         self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
         self.plan: list[list[Segment]] = []
-        self.put_off = False  # there is more to rewrite, which is for the next checkpoint
+        self.more_to_rewrite = False  # there is more to rewrite, which is for the next checkpoint
         self.no_room = False  # for some of it
         if not queue.damaged:
             self._make_plan(rewrite, spare)
         self.rewrites: list[_Rewrite] = []
         self.appends: list[_Append] = []
-        self.found: QueueDamaged | None = None
-        self.unspilled = False  # there was no room for the non-persistent ones, which can stay in memory
+        self.new_damage: QueueDamaged | None = None
+        self.kept_in_memory = False  # there was no room for the non-persistent ones, which can stay in memory
 
     def _make_plan(self, rewrite: bool, spare: int | None) -> None:
         if segments.surplus(self.segments) <= (MAX_SURPLUS_BYTES if spare is None else 0):
@@ -133,7 +133,7 @@ class _QueueSnapshot:
         for kind in (NON_PERSISTENT, PERSISTENT):
             last = spare is not None and not self._fresh[kind]  # nothing is appended to it now, and room is scarce
             groups, more, no_room = _plan(self.of_kind(kind), spare, last=last)
-            self.put_off = self.put_off or more or bool(groups and not rewrite)
+            self.more_to_rewrite = self.more_to_rewrite or more or bool(groups and not rewrite)
             self.no_room = self.no_room or no_room
             self.plan += groups if rewrite else []
 
@@ -148,7 +148,7 @@ class _QueueSnapshot:
         """The segments of non-persistent (0) or persistent messages (1)."""
         return [segment for segment in self.segments if segment.volatile is (kind == 0)]
 
-    def fresh(self, kind: int) -> Iterator[_Few | _Together]:
+    def fresh(self, kind: int) -> Iterator[_EntryChunk | _BatchChunk]:
         """The new messages of one kind, by priority and then in their order. Without the lock.
 
         Who takes one meanwhile leaves its body in `removed` before its status says so, and its body goes after that.
@@ -168,10 +168,10 @@ class _QueueSnapshot:
                     continue
                 yield from self._of_entries(priority, entries)
                 entries = []
-                yield _Together(priority, [item], packed, item.sequence)  # none of it is got as it lies meanwhile
+                yield _BatchChunk(priority, [item], packed, item.sequence)  # none of it is got as it lies meanwhile
             yield from self._of_entries(priority, entries)
 
-    def _of_entries(self, priority: int, entries: Sequence[Entry]) -> Iterator[_Few]:
+    def _of_entries(self, priority: int, entries: Sequence[Entry]) -> Iterator[_EntryChunk]:
         for at in range(0, len(entries), CHUNK_MESSAGES):
             few = entries[at : at + CHUNK_MESSAGES]
             columns: list[Sequence[Any]] = [few, *zip(*map(TO_WRITE, few), strict=True)]
@@ -182,7 +182,7 @@ class _QueueSnapshot:
                 there = [body is not None for body in columns[1]]
                 columns = [list(compress(column, there)) for column in columns]
             if columns[0]:
-                yield _Few(priority, *columns)
+                yield _EntryChunk(priority, *columns)
 
     def _still_there(self, kind: int) -> Items:
         return still_there(self._fresh[kind])
@@ -196,13 +196,14 @@ class _QueueSnapshot:
         queue = self.queue
         queue.end_snapshot()
         queue.left_over = segments.surplus(self.segments)
-        if self.put_off and (self.rewrites or not self.plan):  # if no rewrite worked, another try would not either
+        # If no rewrite worked, another try would not either.
+        if self.more_to_rewrite and (self.rewrites or not self.plan):
             queue.left_over = 0
             queue.changed = True
         elif self.no_room:
             queue.left_over *= not gives_back
             queue.changed = True
-        if self.unspilled:
+        if self.kept_in_memory:
             queue.fresh = self._still_there(0) + queue.fresh[0], queue.fresh[1]
         for copy in self.segments:
             queue.segments[copy.number].described_by(copy)
@@ -319,18 +320,18 @@ class StateSnapshot:
             return
         may_stay = kind == NON_PERSISTENT and not snapshot.keep_volatile
         if may_stay and not self._state.take_room(snapshot.queue.memory_bytes[0], False):
-            snapshot.unspilled = True
+            snapshot.kept_in_memory = True
             return
         try:
             self._append(snapshot, self._target(snapshot, kind), chain([first], fresh))
         except OSError as exc:
             if exc.errno in NO_FILE:
-                snapshot.found = no_segment(exc.filename, exc)
+                snapshot.new_damage = no_segment(exc.filename, exc)
                 self._append(snapshot, self._new(kind), snapshot.fresh(kind))
                 return
             if not may_stay or exc.errno not in NO_SPACE:
                 raise
-            snapshot.unspilled = True
+            snapshot.kept_in_memory = True
 
     def _target(self, snapshot: _QueueSnapshot, kind: int) -> Segment:
         """The segment that new messages are appended to."""
@@ -345,7 +346,7 @@ class StateSnapshot:
             raise no_segment_number()
         return Segment(number, volatile=kind == NON_PERSISTENT)
 
-    def _append(self, snapshot: _QueueSnapshot, target: Segment, new: Iterable[_Few | _Together]) -> None:
+    def _append(self, snapshot: _QueueSnapshot, target: Segment, new: Iterable[_EntryChunk | _BatchChunk]) -> None:
         writer = self._state.writer(snapshot.queue, target)
         placed: Items = []
         sizes = array("I")
@@ -384,7 +385,7 @@ class StateSnapshot:
             writer.abandon()
         except QueueDamaged as exc:
             writer.abandon()
-            snapshot.found = exc
+            snapshot.new_damage = exc
         except OSError as exc:
             writer.abandon()
             if exc.errno not in NO_SPACE:
@@ -445,8 +446,8 @@ class StateSnapshot:
                     self._state.give_way()
             with lock:
                 snapshot.settle(gives_back=gives_back)
-                if snapshot.found is not None and not queue.damaged:
-                    self._state.damage(queue, snapshot.found)
+                if snapshot.new_damage is not None and not queue.damaged:
+                    self._state.damage(queue, snapshot.new_damage)
                 if queue.deleted:
                     self._state.retired += ((queue.name, number) for number in queue.segments)
                     self._state.retired_bytes += segments.large_bytes(queue.segments.values())
@@ -458,7 +459,7 @@ class StateSnapshot:
         new = rewrite.target.copy()
         moved = {source.number: places for source, places in zip(rewrite.sources, rewrite.places, strict=True)}
         for source in rewrite.sources:
-            new.forget_since(queue.segments[source.number], source, moved[source.number])
+            new.mark_gone_since(queue.segments[source.number], source, moved[source.number])
         for entry in (*queue.in_memory(), *self._locked(queue)):
             if entry.segment in moved and entry.status != GONE:
                 entry.cell = moved[entry.segment][entry.cell]

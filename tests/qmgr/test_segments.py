@@ -222,7 +222,7 @@ def test_what_a_copy_says_does_not_change_with_the_segment() -> None:
     copy = segment.copy()
     before, blocks_before = copy.describe(), blocks(copy)
     segment.mark_gone(4, 1)
-    segment.put_off(segment.blocks[1][0], 77)
+    segment.postpone_expiry(segment.blocks[1][0], 77)
     segment.extend([Block(9000, 40, 20, 1, 1, 21, 21, 0, 0)], 9040)
     assert copy.describe() == before
     assert described(copy).describe() == before
@@ -249,7 +249,7 @@ def test_a_segment_takes_the_description_of_its_copy_only_while_it_is_the_same()
 def test_volatile_and_expiry_are_part_of_the_description() -> None:
     disk, segment = SimDisk(), Segment(5, volatile=True)
     append(disk, segment, [(0, 50, b"one"), (1, 0, b"two")])
-    segment.put_off(segment.blocks[0][0], 60)
+    segment.postpone_expiry(segment.blocks[0][0], 60)
     again = described(segment)
     assert again.volatile
     assert [block.expires for block in blocks(again)] == [60, 0]
@@ -285,7 +285,7 @@ def test_what_went_while_a_segment_was_rewritten_is_gone_from_the_new_one(
     for sequence in meanwhile - before:
         halves[sequence // 15].mark_gone(sequence % 15, sizes[sequence])
     for half in range(2):
-        new.forget_since(halves[half], copies[half], places[half])
+        new.mark_gone_since(halves[half], copies[half], places[half])
     there = [sequence for sequence in range(30) if sequence not in before]
     assert [new.is_gone(n) for n in range(new.cells)] == [sequence in meanwhile for sequence in there]
     assert new.gone_count == len(meanwhile - before)
