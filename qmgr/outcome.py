@@ -46,7 +46,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     try:
         if engine.log.durable < tail:
             engine.log.sync(tail)  # what a crash could take back is not told
-        found = PREPARED if known is PREPARED else _looked_up(engine, number, since, tail)
+        found = PREPARED if known is PREPARED else _search_repeatedly(engine, number, since, tail)
         linear = engine.log.state.log_type is LogType.LINEAR
         away = engine.log.archive_away() if found is None and linear else ""
     except LogError as exc:
@@ -62,7 +62,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     return found
 
 
-def _looked_up(engine: Engine, number: int, since: int, tail: int) -> UowState | None:
+def _search_repeatedly(engine: Engine, number: int, since: int, tail: int) -> UowState | None:
     """What the log says. On a small circular one what is read may be written over, and the rest still be there."""
     for _ in range(MAX_SEARCHES):
         first = engine.log.reaches_back_to()
