@@ -59,17 +59,17 @@ class Holder:
         """Up to `limit` messages, and the LSN that must be safe before the client hears of them.
 
         Their bodies have `most_bytes`, or more by a part of the last one. Where there is none, `watch` stands in line.
-        Raises Inhibited, UnknownQueue, Unavailable (2161) …, WouldWait: `sift` first.
+        Raises Inhibited, UnknownQueue, Unavailable (2161) …, WouldWait: `requeue_next` first.
         """
         found_on, held, force = self._engine.hold(self._unit, queue, limit, watch, most_bytes)
         return [Delivery(message, found_on, entry) for entry, message in held], force
 
-    def sift(self, queue: str, limit: int) -> None:
+    def requeue_next(self, queue: str, limit: int) -> None:
         """Move away what `take` would move first, since it was backed out too often; may wait for room in the log.
 
         Raises UnknownQueue, ResourceProblem …
         """
-        self._engine.sift(queue, limit, ANY, self._unit.owner, self._unit.thread)
+        self._engine.requeue_next(queue, limit, ANY, self._unit.owner, self._unit.thread)
 
     def leave(self, queue: str, watch: Watch) -> None:
         """The watch stands in line no more; if it was woken, the message is for the next."""

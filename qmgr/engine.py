@@ -200,7 +200,7 @@ class Engine(Holding):
                 try:
                     if before:
                         who = (unit.owner, unit.thread) if unit is not None else ("", None)
-                        self.log.force(self.sift(queue.name, limit, wanted, *who))
+                        self.log.force(self.requeue_next(queue.name, limit, wanted, *who))
                         before = unit is None
                     with self.lock:
                         try:
@@ -211,8 +211,8 @@ class Engine(Holding):
                             more = False
                             if requeue and unit is not None:
                                 if not looked:
-                                    looked, before = True, self._nothing_else(unit, queue, limit, wanted, may_read)
-                                more = before or self._sift(unit, queue, limit, wanted, may_read=may_read)
+                                    looked, before = True, self._takes_only_poison(unit, queue, limit, wanted, may_read)
+                                more = before or self._requeue_next(unit, queue, limit, wanted, may_read=may_read)
                             found = None if more else self._get_locked(unit, queue, limit, wanted, may_read, soon=True)
                         except BaseException as exc:
                             if by_alias and isinstance(exc, Inhibited) and exc.name == name:
@@ -303,7 +303,9 @@ class Engine(Holding):
         it is set, once, when there may be one.
         """
         queue = self._known(name)
-        moved = self.sift(name, limit, ANY, holder.owner, holder.thread) if queue.definition.backout_threshold else 0
+        moved = 0
+        if queue.definition.backout_threshold:
+            moved = self.requeue_next(name, limit, ANY, holder.owner, holder.thread)
         try:
             with self.lock:
                 self.check_not_ending()

@@ -60,7 +60,7 @@ class Requeue(Puts):
         queue = self.state.queues.get(name) if isinstance(name, str) else None
         return queue is None or queue.definition.backout_threshold > 0
 
-    def sift(self, name: str, limit: int, wanted: Wanted, owner: str, thread: Alive | None) -> int:
+    def requeue_next(self, name: str, limit: int, wanted: Wanted, owner: str, thread: Alive | None) -> int:
         """Move those of the next `limit` messages that were backed out too often, in units of work of their own.
 
         Nobody may hear of it before the log is safe up to the LSN; 0: now. Raises WouldWait in a thread that may not
@@ -72,7 +72,7 @@ class Requeue(Puts):
             try:
                 queue = verbs.known_queue(self.state, name)
                 with self.lock:
-                    more = self._sift(unit, queue, limit, wanted, may_read=True)
+                    more = self._requeue_next(unit, queue, limit, wanted, may_read=True)
                 if unit.puts:
                     end = max(end, self.commit_later(unit))
             except LogError as exc:
@@ -94,7 +94,7 @@ class Requeue(Puts):
                     self.state.uows.forget(unit.number, None)
         return end
 
-    def _nothing_else(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, may_read: bool) -> bool:
+    def _takes_only_poison(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, may_read: bool) -> bool:
         """Was all that the get would take backed out too often, and a few behind that? The lock is held."""
         threshold = queue.definition.backout_threshold
         if not threshold or unit.state is not ACTIVE or not queue.definition.get_enabled:
@@ -108,7 +108,7 @@ class Requeue(Puts):
                 return False
         return True
 
-    def _sift(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, *, may_read: bool) -> bool:
+    def _requeue_next(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, *, may_read: bool) -> bool:
         """Move what a get of `limit` messages would take and was backed out too often, until it would take others.
 
         True: there may be more, which come when others have had the lock. It is held; it may be let go of while room is
@@ -151,9 +151,9 @@ class Requeue(Puts):
         refused = []
         if self.max_uncommitted < MESSAGES_PER_MOVE:
             refused.append(f"a unit of work may have {self.max_uncommitted} messages (MAXUMSGS), and a move is two")
-        for name, dead in self._ways_out(queue) if not refused else ():
+        for name, dead in self._requeue_targets(queue) if not refused else ():
             try:
-                target = self._taker(name, queue)
+                target = self._known_target(name, queue)
                 head, body = entry.head, entry.body
                 if dead:
                     head, body = self._as_dead_letter(head, body, queue.name, Reason.BACKOUT_THRESHOLD_REACHED)
@@ -178,17 +178,17 @@ class Requeue(Puts):
             copy = PutRun(target, [head], [body], entry.persistent, entry.priority, entry.expires > 0)
             self._move(unit, queue, there, copy, size)
             return True
-        self._stays(queue, entry, refused)
+        self._say_stuck(queue, entry, refused)
         return False
 
-    def _ways_out(self, queue: Queue) -> Iterator[tuple[str, bool]]:
+    def _requeue_targets(self, queue: Queue) -> Iterator[tuple[str, bool]]:
         """The queues that may take the message, and whether it is a dead letter there."""
         if queue.definition.backout_queue:
             yield queue.definition.backout_queue, False
         if self.state.qmgr.dead_letter_queue:
             yield self.state.qmgr.dead_letter_queue, True
 
-    def _taker(self, name: str, queue: Queue) -> Queue:
+    def _known_target(self, name: str, queue: Queue) -> Queue:
         target = verbs.known_queue(self.state, name)
         if target.name != name:
             verbs.check_alias(self.state, name, target, put=True)
@@ -212,7 +212,7 @@ class Requeue(Puts):
         if unit.held_back >= self._max_held_bytes:
             self._log_calls(unit)
 
-    def _stays(self, queue: Queue, entry: Entry, refused: list[str]) -> None:
+    def _say_stuck(self, queue: Queue, entry: Entry, refused: list[str]) -> None:
         """Say once why no message that was backed out too often leaves the queue."""
         now = queue.definition, self.state.qmgr.dead_letter_queue
         if queue.stuck != now:

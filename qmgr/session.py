@@ -272,8 +272,8 @@ class Session:
 
         Any thread does that, under the queue manager's lock, so the watch only passes it on; then ask again. Their
         bodies have `most_bytes`, or more by a part of the last one. Whoever is in line and loses interest calls
-        `unwatch`. Raises WouldWait where the log has no room and it may not wait for some: `sift` does, then ask
-        again.
+        `unwatch`. Raises WouldWait where the log has no room and it may not wait for some: `requeue_next` does, then
+        ask again.
         """
         try:
             self._require(GET, queue)
@@ -287,13 +287,13 @@ class Session:
             self._engine.pass_wake_on(queue)  # which brought the client here, perhaps
             raise
 
-    def sift(self, queue: str, limit: int) -> int:
+    def requeue_next(self, queue: str, limit: int) -> int:
         """Move away what was backed out too often, as `deliver` does first, and wait for room in the log if need be.
 
         The LSN that must be safe before the client hears of what lay behind.
         """
         if self._holder is not None:
-            self._holder.sift(queue, limit)
+            self._holder.requeue_next(queue, limit)
         return self.tail
 
     def unwatch(self, queue: str, watch: Watch) -> None:

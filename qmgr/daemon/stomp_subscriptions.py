@@ -142,7 +142,7 @@ class Subscription:
             self.pump_soon()
 
         self._sifting = True
-        work = partial(self._session.sift, self.queue, room)
+        work = partial(self._session.requeue_next, self.queue, room)
         self._channel.do_at_length(work, lambda lsn: self._channel.after(lsn, over), "MESSAGE")
 
     def _get(self, taken: list[Delivery]) -> int:
