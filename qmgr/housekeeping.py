@@ -24,7 +24,7 @@ from qmgr.errorlog import ErrorLog
 from qmgr.logged import LOG_FULL_ADVICE, log_full_text
 from qmgr.queue import Queue
 from qmgr.retention import Retention
-from qmgr.threads import Apart, Worker
+from qmgr.threads import ShieldedWorker, Worker
 from qmgr.units import rolled_forward
 from recovery.checkpoint import Hear
 from recovery.errors import QueueDamaged
@@ -84,7 +84,7 @@ class Housekeeper:
         self._looked_ns = clock.elapsed_ns()
         self._chores = chores
         self._chores_thread: Worker | None = None
-        self._checkpoint_thread: Apart | None = None  # for the main thread, which may have been struck
+        self._checkpoint_thread: ShieldedWorker | None = None  # for the main thread, which may have been struck
         self._on_failure = on_failure
         self._needed = 0  # bytes of log that room is being made for: no extent is given back that they go to
         self._wake = threading.Event()
@@ -254,7 +254,9 @@ class Housekeeper:
     def _take(self, clean: bool, hear: Hear) -> None:
         """An interrupt in the midst of it would stop the queue manager: the main thread has another one take it."""
         if self._thread is not None and not clean and threading.current_thread() is threading.main_thread():
-            self._checkpoint_thread = Apart(lambda: self._take_and_report(hear), f"CHECKPOINT-{self._engine.name}")
+            self._checkpoint_thread = ShieldedWorker(
+                lambda: self._take_and_report(hear), f"CHECKPOINT-{self._engine.name}"
+            )
             with contextlib.suppress(RuntimeError):  # where there can be no more threads
                 self._checkpoint_thread.start()
             if self._checkpoint_thread.started:

@@ -115,7 +115,7 @@ EMPTY_INDEX = IndexArray(array("Q"))
 class FilterGroup(NamedTuple):
     """The arrays of segments that follow each other and have filters of one size: the same bits tell of each of them.
 
-    Apart what each search looks at, since the rest has left the caches.
+    What each search looks at lies together, since the rest has left the caches.
     """
 
     shift: int

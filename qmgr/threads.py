@@ -42,7 +42,7 @@ class Worker:
             self.over.wait()
 
 
-class Apart(Worker):
+class ShieldedWorker(Worker):
     """One that somebody waits for. An interrupt (KeyboardInterrupt, by a handler of a signal) strikes the main thread
     only: where that one waits, it is the waiting that ends, and what is half done is done to the end.
     """
