@@ -177,6 +177,6 @@ class Events:
                     logPath=path,
                 )
 
-    def extents_untold(self) -> None:
+    def skip_extents(self) -> None:
         """Nobody wants to hear of them now."""
         self._extents = None

@@ -220,7 +220,7 @@ class Operations(Running):
             with contextlib.suppress(AlreadyExists):
                 self._engine.define(name, events.ATTRIBUTES)
         changed = self._engine.alter_qmgr(attributes)
-        self._tell()
+        self._put_events()
         return changed
 
     @property

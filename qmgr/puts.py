@@ -263,7 +263,7 @@ class Puts(Definitions):
             verbs.check_put(queue, largest, count)
         except QueueFull:
             self.events.is_full(queue, self.clock.wall_us())
-            self.tell_locked()
+            self.put_events_locked()
             raise
         except Inhibited as exc:
             self._inhibited(exc)
@@ -275,17 +275,17 @@ class Puts(Definitions):
     def _inhibited(self, exc: Inhibited) -> None:
         """A put or get is refused for this. The lock is held; it may be let go of."""
         self.events.inhibited(exc.reason, exc.name)
-        self.tell_locked()
+        self.put_events_locked()
 
     # ---- events
 
-    def tell(self) -> None:
+    def put_events(self) -> None:
         """Put the events that have been noted."""
         if self.events.pending and self.refusal is None:
             with contextlib.suppress(LogError), self.lock:
-                self.tell_locked()
+                self.put_events_locked()
 
-    def tell_locked(self) -> None:
+    def put_events_locked(self) -> None:
         """Put the events that have been noted; one that can't be put is dropped.
 
         The lock is held, and may be let go of meanwhile.
