@@ -232,7 +232,7 @@ class Engine(Holding):
                     raise self.translated(exc) from exc
                 except Unindexed:
                     if wanted.logical_order:
-                        self._gather(queue)
+                        self._index_groups(queue)
                     self._index(queue, wanted.which)
                     may_read = True
                     continue
@@ -395,14 +395,14 @@ class Engine(Holding):
                         return
             self.clock.give_way()
 
-    def _gather(self, queue: Queue) -> None:
+    def _index_groups(self, queue: Queue) -> None:
         """Learn of the groups of the queue, a few messages at a time; what can't be read is left as above."""
         more = True
         with contextlib.suppress(QueueDamaged, OSError):
             while more:
                 with self.lock:
                     try:
-                        more = queue.gather(CHUNK_MESSAGES)
+                        more = queue.index_groups(CHUNK_MESSAGES)
                     except BaseException as exc:
                         if queue.half_changed:
                             self._on_failure(exc)

@@ -10,7 +10,7 @@ from itertools import groupby, islice
 
 from qmgr.batch import put_time
 from qmgr.entry import COPY, READY, Entry
-from qmgr.gathered import END_PLACE, MAX_GATHERED, Gathered, place_of, position_of
+from qmgr.group_index import END_PLACE, MAX_INDEXED, GroupIndex, place_of, position_of
 from qmgr.ids import (
     BEFORE_ALL,
     CORRELATION_ID,
@@ -36,7 +36,7 @@ from qmgr.segments import LAST_SEQUENCE, SEQUENCE, SLOT, Segment, SegmentReader,
 class Finding(Paging):
     """What of a queue can be got, and in which order."""
 
-    __slots__ = ("_fifo", "_gathered", "_known_levels", "_levels_of", "name", "next_sequence")
+    __slots__ = ("_fifo", "_group_index", "_known_levels", "_levels_of", "name", "next_sequence")
 
     def __init__(self, name: str, reader: SegmentReader, arrays: Arrays, buffers: tuple[int, int]) -> None:
         super().__init__(reader, arrays, buffers)
@@ -45,7 +45,7 @@ class Finding(Paging):
         self._fifo = False  # not by priority, but in the order of commit alone
         self._levels_of = 0, False  # what the levels below were made of
         self._known_levels: list[list[Lane]] = []
-        self._gathered: Gathered | None = None  # its message groups, once somebody has asked for them
+        self._group_index: GroupIndex | None = None  # its message groups, once somebody has asked for them
 
     def position(self, entry: Entry) -> Position:
         return (0 if self._fifo else -entry.priority), entry.sequence
@@ -268,23 +268,23 @@ class Finding(Paging):
     # ---- groups
 
     @property
-    def gathered(self) -> Gathered | None:
+    def group_index(self) -> GroupIndex | None:
         """Its message groups; None while nobody knows them all, or where there are too many messages."""
-        return self._gathered if self._gathered is not None and self._gathered.complete else None
+        return self._group_index if self._group_index is not None and self._group_index.complete else None
 
     @property
-    def gatherable(self) -> bool:
+    def can_index_groups(self) -> bool:
         """Are there few enough messages to know all groups?"""
         # so one that was dropped is not made anew at once
-        return self._gathered is not None or 2 * self.depth <= MAX_GATHERED
+        return self._group_index is not None or 2 * self.depth <= MAX_INDEXED
 
-    def gather(self, most: int) -> bool:
+    def index_groups(self, most: int) -> bool:
         """Learn the groups of up to `most` further messages; True: there may be more. Raises QueueDamaged, OSError."""
-        if self._gathered is None:
-            if not self.gatherable:
+        if self._group_index is None:
+            if not self.can_index_groups:
                 return False
-            self._gathered = Gathered()
-        made = self._gathered
+            self._group_index = GroupIndex()
+        made = self._group_index
         try:
             for entry in islice(self.after(position_of(made.reached), self.next_sequence), most):
                 most -= 1
@@ -292,7 +292,7 @@ class Finding(Paging):
                 made.reached = place_of(position)
                 made.add(position, entry.head)
         except BaseException:
-            self._gathered = None
+            self._group_index = None
             raise
         if most:
             made.reached = END_PLACE
@@ -306,15 +306,15 @@ class Finding(Paging):
         return entry
 
     def _can_be_got(self, entry: Entry) -> None:
-        made = self._gathered
+        made = self._group_index
         if made is not None:
             made.add(self.position(entry), entry.head)
             if not made.worthwhile:
-                self._gathered = None
+                self._group_index = None
 
     def _can_not_be_got(self, entry: Entry) -> None:
-        if self._gathered is not None:
-            self._gathered.remove(self.position(entry), entry.head)
+        if self._group_index is not None:
+            self._group_index.remove(self.position(entry), entry.head)
 
     # ---- by sequence, for replay
 

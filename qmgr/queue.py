@@ -107,7 +107,7 @@ class Queue(Finding):
         self.changed = True
         self._by_id.clear()  # they are in the order of delivery, which may be another one now
         self._indexed = self._by_sequence is not None
-        self._gathered = None
+        self._group_index = None
 
     def retire(self) -> None:
         """It is deleted; who still holds it finds that out."""
@@ -165,14 +165,14 @@ class Queue(Finding):
             self.expiring += 1
         if self._indexed:
             self._add_to_indexes(entry)
-        if self._gathered is not None:
+        if self._group_index is not None:
             self._can_be_got(entry)
         if self.waiters.line:
             self.waiters.wake_one(entry.head)
 
     def add_run(self, run: MessageRun, sequence: int, lsn: int) -> None:
         """The same for messages in places that follow."""
-        if self._indexed or self._gathered is not None or self.waiters.line:
+        if self._indexed or self._group_index is not None or self.waiters.line:
             for place, entry in enumerate(run.entries(), sequence):
                 self.add(entry, place, lsn)
             return
@@ -199,7 +199,7 @@ class Queue(Finding):
         entry.status = LOCKED
         if self._indexed:
             self._remove_from_indexes(entry)
-        if self._gathered is not None:
+        if self._group_index is not None:
             self._can_not_be_got(entry)
         self.depth -= 1
         self.uncommitted += 1
@@ -212,7 +212,7 @@ class Queue(Finding):
         if lane is None:
             return None
         line = lane.line
-        if not line or lane.given_back or self._indexed or self._gathered is not None or not self.gets_unchecked:
+        if not line or lane.given_back or self._indexed or self._group_index is not None or not self.gets_unchecked:
             return None
         entry = line[0]
         if entry.status != READY or entry.expires:
@@ -250,7 +250,7 @@ class Queue(Finding):
         self._lane(entry).given_back[entry.sequence] = entry
         if self._indexed:
             self._add_to_indexes(entry)
-        if self._gathered is not None:
+        if self._group_index is not None:
             self._can_be_got(entry)
         if count:
             entry.backouts += 1
@@ -267,7 +267,7 @@ class Queue(Finding):
             self._take_paged(entry)
             return
         entry.status = GONE
-        if self._gathered is not None:
+        if self._group_index is not None:
             self._can_not_be_got(entry)
         self.depth -= 1
         self._lanes[entry.priority << 1 | entry.persistent].mark_taken(entry, self._resident)
@@ -276,7 +276,7 @@ class Queue(Finding):
     def _take_paged(self, entry: Entry) -> None:
         """The same for one that memory does not hold."""
         entry.status = GONE
-        if self._gathered is not None:
+        if self._group_index is not None:
             self._can_not_be_got(entry)
         self.depth -= 1
         self._lanes[entry.priority << 1 | entry.persistent].paged -= 1
@@ -288,7 +288,7 @@ class Queue(Finding):
         Raises QueueDamaged, OSError.
         """
         lane = self._foremost if self._foremost_of == self._occupied else self._find_foremost()
-        if lane is None or lane.given_back or self._indexed or self._gathered is not None:
+        if lane is None or lane.given_back or self._indexed or self._group_index is not None:
             return None
         line = lane.line
         if len(line) >= count or any(entry.status != READY or entry.expires for entry in line):
@@ -386,7 +386,7 @@ class Queue(Finding):
 
     def take_each(self, entries: list[Entry]) -> None:
         """The same for several messages."""
-        if self._gathered is not None or self.removed is not None:
+        if self._group_index is not None or self.removed is not None:
             for entry in entries:
                 self.take(entry)
             return

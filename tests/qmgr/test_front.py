@@ -166,7 +166,7 @@ def test_while_groups_are_learnt_each_message_is_looked_at(monkeypatch: pytest.M
     for first in (0, 10):
         world.qm.put_many("A", numbers(first, 10))
     with world.qm._engine.lock:
-        assert queue.gather(1)
+        assert queue.index_groups(1)
     assert got(world, 10) == numbers(0, 10)
     assert got(world, 5) == numbers(10, 5)
     assert parts == {}

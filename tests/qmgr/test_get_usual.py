@@ -170,7 +170,7 @@ def known_by_id(world: World, unit: qmgr.UnitOfWork) -> None:
 
 def known_by_group(world: World, unit: qmgr.UnitOfWork) -> None:
     with world.qm._engine.lock:
-        assert not world.qm._engine.state.queues["A"].gather(100)
+        assert not world.qm._engine.state.queues["A"].index_groups(100)
 
 
 def higher_priority(world: World, unit: qmgr.UnitOfWork) -> None:

@@ -17,7 +17,7 @@ from sortedcontainers import SortedList
 from qmgr.ids import Position
 from qmgr.message import group_of, group_sequence_of, is_last_in_group
 
-MAX_GATHERED = 500_000  # messages; a queue with more is looked through
+MAX_INDEXED = 500_000  # messages; a queue with more is looked through
 SEQUENCE_BITS = 64
 SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 END_PLACE = 1 << SEQUENCE_BITS + 8  # behind all
@@ -59,7 +59,7 @@ class _Group:
         return len(self.numbers) >= end and self.numbers[end - 1] == end
 
 
-class Gathered:
+class GroupIndex:
     """The groups of one queue. The queue manager's lock guards it."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Gathered:
     @property
     def worthwhile(self) -> bool:
         """It is not too large, and somebody has asked for it since the queue was last emptied and filled."""
-        return self._count <= MAX_GATHERED and self._unasked <= 2 * MAX_GATHERED
+        return self._count <= MAX_INDEXED and self._unasked <= 2 * MAX_INDEXED
 
     def beginnings(self, behind: Position, *, whole: bool) -> Iterator[Position]:
         """Where messages lie that are in no group or the first of one, of one that is `whole`; in order."""
