@@ -22,7 +22,7 @@ from qmgr.errors import (
 )
 from qmgr.infos import Status, TransactionInfo
 from qmgr.objects import QmgrDefinition, check_flag, check_progress, several, with_attributes
-from qmgr.published import describe_extents, describe_inactive, describe_space, file_systems, plain
+from qmgr.published import describe_extents, describe_inactive, describe_space, file_systems, jsonable
 from qmgr.queue import Queue
 from qmgr.retention import MAX_EXTENTS
 from qmgr.running import Running
@@ -288,9 +288,9 @@ class Operations(Running):
         extent_bytes = status.log.config.extent_bytes
         needed_for_media = media // extent_bytes or None
         extents += describe_inactive(self._disk, status.log.config.path, log.inactive(), needed_for_media)
-        transactions = [plain(unit) for unit in units]
+        transactions = [jsonable(unit) for unit in units]
         logged = [unit for unit in transactions if unit["first_lsn"]]
-        picture: dict[str, Any] = plain(status)
+        picture: dict[str, Any] = jsonable(status)
         picture["log"] |= space | {
             "extent_bytes": extent_bytes,
             "extents": describe_extents(extents, status.log.head // extent_bytes, needed_for_media),

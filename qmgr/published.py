@@ -69,12 +69,12 @@ SHAPE: Mapping[str, type] = {
 # Making the mapping
 
 
-def plain(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """An attrs object as JSON can have it."""
-    return attrs.asdict(value, value_serializer=lambda _, __, held: _plain_value(held))
+    return attrs.asdict(value, value_serializer=lambda _, __, held: _json_value(held))
 
 
-def _plain_value(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     return value.hex() if isinstance(value, bytes) else value

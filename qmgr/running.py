@@ -89,7 +89,7 @@ class Running(ABC):
             self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
             self._restart(self._errors, background)
         except BaseException:
-            self._let_go()
+            self._release_ownership()
             raise
         try:
             me = weakref.ref(self)
@@ -109,7 +109,7 @@ class Running(ABC):
             self._close()
             raise
 
-    def _let_go(self) -> None:
+    def _release_ownership(self) -> None:
         """Somebody else may start the queue manager now."""
         try:
             if self._errors is not None:
@@ -338,11 +338,11 @@ class Running(ABC):
             self._fail(self._log.failure)  # whose call it failed in was interrupted, and heard of that only
         if self._wake_pending:
             self._wake_everyone()
-        if self._publisher is not None and self._is_ours():
+        if self._publisher is not None and self._still_ours():
             self._publisher.tick()
         self._put_events()
 
-    def _is_ours(self) -> bool:
+    def _still_ours(self) -> bool:
         """Has no other process the queue manager? Who neither puts nor gets would not find out."""
         try:
             self._log.check_ours()
@@ -386,7 +386,7 @@ class Running(ABC):
         self._log.abandon()
         self._engine.lock = self._log.lock
         self._store.files.end()
-        self._let_go()
+        self._release_ownership()
 
     def end(self, mode: str = "quiesce") -> None:
         """End it in order. "quiesce" lets the units of work of other threads end first; "immediate" backs them out, and
@@ -425,7 +425,7 @@ class Running(ABC):
                 ) from exc
             finally:  # also where it has failed, or was interrupted when it was ended before
                 try:
-                    if self._publisher is not None and self._is_ours():
+                    if self._publisher is not None and self._still_ours():
                         self._publisher.end(outcome)
                 finally:
                     self._close()
@@ -506,7 +506,7 @@ class Running(ABC):
             self._log.close(clean=False)
         with self._engine.lock:
             self._store.files.end()
-        self._let_go()
+        self._release_ownership()
         self._state = "ended"
         for queue in list(self._engine.state.queues.values()):
             queue.waiters.wake_all()  # who waits for a message, where it was let go of as by a crash
