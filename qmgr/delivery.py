@@ -71,9 +71,9 @@ class Holder:
         """
         self._engine.requeue_next(queue, limit, ANY, self._unit.owner, self._unit.thread)
 
-    def leave(self, queue: str, watch: Watch) -> None:
+    def remove_watch(self, queue: str, watch: Watch) -> None:
         """The watch stands in line no more; if it was woken, the message is for the next."""
-        self._engine.leave(queue, watch)
+        self._engine.remove_waiter(queue, watch)
 
     def accept(self, deliveries: Iterable[Delivery], unit: Uow | None) -> int:
         """They are got, in the unit of work or now: the LSN to force before anybody is told; 0: nothing to force.

@@ -205,7 +205,7 @@ class Engine(Holding):
                     with self.lock:
                         try:
                             if event is not None and unit is not None:  # by whose end it may have been set
-                                self._leave(queue, event, unit)
+                                self._remove_waiter(queue, event, unit)
                             if by_alias:
                                 verbs.check_alias(self.state, name, queue, put=False)
                             more = False
@@ -222,7 +222,7 @@ class Engine(Holding):
                             self.check_not_ending()
                             event = threading.Event()
                             waits = True
-                            self._stand(queue, event, unit, wanted)
+                            self._add_waiter(queue, event, unit, wanted)
                             self.check()  # who stopped it may have woken everyone in line just before
                     if found is not None:
                         if found.force > self.log.safe:
@@ -242,32 +242,32 @@ class Engine(Holding):
                     return []
                 left = None if deadline is None else max(0.0, (deadline - self.clock.elapsed_ns()) / 1e9)
                 if not self.clock.wait(event, left):
-                    self._step_out(queue, event, unit)
+                    self._withdraw_waiter(queue, event, unit)
                 looked = not requeue
                 if deadline is not None and self.clock.elapsed_ns() >= deadline:
                     seconds = 0.0
         except BaseException:
             if event is not None:
-                self._step_out(queue, event, unit)
+                self._withdraw_waiter(queue, event, unit)
             raise
 
-    def _stand(self, queue: Queue, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> None:
+    def _add_waiter(self, queue: Queue, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> None:
         """Put the waiter in line. It is set, too, when the unit of work that it waits in is over. The lock is held."""
-        queue.waiters.stand(waiter, wanted.fits if wanted.selective else None)
+        queue.waiters.add(waiter, wanted.fits if wanted.selective else None)
         if unit is not None:
             unit.waiting += (waiter,)
 
-    def _leave(self, queue: Queue | None, waiter: Waiter, unit: Uow | None) -> None:
+    def _remove_waiter(self, queue: Queue | None, waiter: Waiter, unit: Uow | None) -> None:
         """It waits no more. The lock is held."""
         if queue is not None:
-            queue.waiters.leave(waiter)
+            queue.waiters.discard(waiter)
         if unit is not None:
             unit.waiting = tuple(each for each in unit.waiting if each is not waiter)
 
-    def _step_out(self, queue: Queue, event: threading.Event, unit: Uow | None) -> None:
+    def _withdraw_waiter(self, queue: Queue, event: threading.Event, unit: Uow | None) -> None:
         """Leave the line, and let another one have what the event was set for. It may be said twice."""
         with self.lock:
-            self._leave(queue, event, unit)
+            self._remove_waiter(queue, event, unit)
             if event.is_set():
                 queue.waiters.wake_one()
 
@@ -316,7 +316,7 @@ class Engine(Holding):
                     if queue.waiters.line:  # it may have been woken for more than it takes
                         queue.waiters.wake_one()
                 elif waiter is not None:
-                    queue.waiters.stand(waiter)
+                    queue.waiters.add(waiter)
                     self.check()  # who stopped it may have woken everyone in line just before
         except LogError as exc:
             raise self.translated(exc) from exc
@@ -344,27 +344,27 @@ class Engine(Holding):
                 break
         return held, force
 
-    def stand(self, name: Any, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> str:
+    def add_waiter(self, name: Any, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> str:
         """Put the waiter in line: it is set when there may be a message that is wanted, or the unit of work is over.
-        Returns the queue's name, for `leave`.
+        Returns the queue's name, for `remove_waiter`.
 
         For callers that do not wait inside `get`. Raises Unavailable (2161) when the queue manager is ending.
         """
         queue = self._known(name)
         with self.lock:
             self.check_not_ending()
-            self._stand(queue, waiter, unit, wanted)
+            self._add_waiter(queue, waiter, unit, wanted)
         return queue.name
 
-    def leave(self, name: str, waiter: Waiter, unit: Uow | None = None, *, looked: bool = False) -> None:
+    def remove_waiter(self, name: str, waiter: Waiter, unit: Uow | None = None, *, looked: bool = False) -> None:
         """Take the waiter out of the line; if it was woken, and has not looked, the next is woken in its place."""
         with self.lock:
             queue = self._behind_alias(name)
-            self._leave(queue, waiter, unit)
+            self._remove_waiter(queue, waiter, unit)
             if queue is not None and waiter.is_set() and not looked:
                 queue.waiters.wake_one()
 
-    def pass_wake_on(self, name: str) -> None:
+    def wake_next(self, name: str) -> None:
         """Wake the next in line: a waiter that may have been woken will not take the message."""
         with self.lock:
             queue = self._behind_alias(name)

@@ -284,7 +284,7 @@ class Session:
                     self._holder = Holder(self._engine, self.peer.owner)
             return self._holder.take(queue, limit, watch, most_bytes)
         except BaseException:
-            self._engine.pass_wake_on(queue)  # which brought the client here, perhaps
+            self._engine.wake_next(queue)  # which brought the client here, perhaps
             raise
 
     def requeue_next(self, queue: str, limit: int) -> int:
@@ -298,7 +298,7 @@ class Session:
 
     def unwatch(self, queue: str, watch: Watch) -> None:
         if self._holder is not None:
-            self._holder.leave(queue, watch)
+            self._holder.remove_watch(queue, watch)
 
     def accept(self, deliveries: list[Delivery], unit: "UnitOfWork | None" = None) -> int:
         """The client acknowledges them: they are got, in the unit of work or now."""

@@ -393,7 +393,7 @@ class Calls:
             watch = self._watch
             while not (watch.gone or self._client.closed or self._session.quiescing):
                 waiter = delivery.Watch(word.set)
-                queue = engine.stand(name, waiter, its, which)
+                queue = engine.add_waiter(name, waiter, its, which)
                 looked = False  # since it was woken
                 try:
                     found = get()
@@ -414,7 +414,7 @@ class Calls:
                         raise GaveUp from None
                     raise
                 finally:
-                    engine.leave(queue, waiter, its, looked=looked)
+                    engine.remove_waiter(queue, waiter, its, looked=looked)
         if self._session.quiescing and not self._client.closed:
             raise self._session.told_to_end()
         if self._dismissed:
