@@ -118,7 +118,7 @@ def test_a_random_life_of_deep_queues_keeps_every_promise(name: str, tiny_segmen
         "_unpage": 70,
         "_take_paged": 280,
         "_replace": 4,
-        "evicted": 700,
+        "evicted": 600,
         "_unpack_next": 140,
     }.items():
         assert did[what] > least, did
