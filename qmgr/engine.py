@@ -48,7 +48,7 @@ def first_chunk(entries: Iterable[Entry]) -> list[Entry]:
     return few
 
 
-def _between(queue: Queue, entries: Iterable[Entry], position: Position, before: int) -> Iterator[Entry]:
+def _within(queue: Queue, entries: Iterable[Entry], position: Position, before: int) -> Iterator[Entry]:
     """Those behind a position that were put before the sequence `before`."""
     for entry in entries:
         if queue.position(entry) > position and entry.sequence < before:
@@ -59,14 +59,14 @@ def _position(entry: Entry, order: str) -> Position:
     return (0 if order == "FIFO" else -entry.priority), entry.sequence
 
 
-def _not_looked_at(entries: Iterable[Entry], behind: list[tuple[str, Position]]) -> Iterator[Entry]:
+def _not_yet_seen(entries: Iterable[Entry], behind: list[tuple[str, Position]]) -> Iterator[Entry]:
     for entry in entries:
         looked_at = [_position(entry, order) <= position for order, position in behind]
         if not any(looked_at):
             yield entry
 
 
-def _with(queue: Queue, ids: Wanted, *, read: bool = True, behind: Position = BEFORE_ALL) -> Iterator[Entry]:
+def _select(queue: Queue, ids: Wanted, *, read: bool = True, behind: Position = BEFORE_ALL) -> Iterator[Entry]:
     """See `Queue.select`."""
     return queue.select(ids.message_id, ids.correlation_id, group_id=ids.group_id, read=read, behind=behind)
 
@@ -103,7 +103,7 @@ class Engine(Holding):
                     self._room_for_gets(None, 1) if unit is None else self._room_for_calls(unit, 1, GET_COST, None, 0)
                 )
                 try:
-                    entry = queue.first() if ids is ANY else next(_with(queue, ids, read=False), None)
+                    entry = queue.first() if ids is ANY else next(_select(queue, ids, read=False), None)
                 except Unindexed:
                     return None
                 except BaseException as exc:
@@ -591,7 +591,7 @@ class Engine(Holding):
                 group, complete = wanted.group_id, wanted.all_available
                 gets = unit.gets
                 return in_logical_order(queue, gets, limit, group, now, complete=complete, read=may_read), []
-            several = _with(queue, wanted, read=may_read) if wanted.selective else queue.ready(look_at)
+            several = _select(queue, wanted, read=may_read) if wanted.selective else queue.ready(look_at)
             chosen: list[Entry] = []
             expired: list[Entry] = []
             for entry in several:
@@ -665,9 +665,9 @@ class Engine(Holding):
         with self.lock:
             verbs.check_get(queue)
             before = queue.next_sequence
-        return self._look_at(queue, before, wanted)
+        return self._browse(queue, before, wanted)
 
-    def _look_at(self, queue: Queue, before: int, wanted: Wanted) -> Iterator[Message]:
+    def _browse(self, queue: Queue, before: int, wanted: Wanted) -> Iterator[Message]:
         position, order = BEFORE_ALL, queue.definition.delivery_sequence
         behind: list[tuple[str, Position]] = []  # in orders that were altered meanwhile, how far it had come
         while True:
@@ -680,9 +680,9 @@ class Engine(Holding):
                     if not wanted.selective:
                         found = queue.after(position, before)
                     else:
-                        found = _with(queue, wanted, behind=position)
-                        found = _between(queue, found, position, before)
-                    entries = first_chunk(found if not behind else _not_looked_at(found, behind))
+                        found = _select(queue, wanted, behind=position)
+                        found = _within(queue, found, position, before)
+                    entries = first_chunk(found if not behind else _not_yet_seen(found, behind))
                 except BaseException as exc:
                     raise self.unreadable(queue, exc) from exc.__cause__
             if not entries:

@@ -28,8 +28,8 @@ class Queue(Finding):
     __slots__ = (
         *("__dict__", "__weakref__", "_default_buffers", "_events", "_foremost", "_foremost_of", "_opened", "_qmgr"),
         *("armed", "bad_file", "blocked", "catalogue_line", "changed", "damaged", "default_descriptor", "definition"),
-        *("deleted", "fresh", "gets_unchecked", "high_mark", "id", "image", "imaging", "last_event", "last_get"),
-        *("last_put", "left_over", "low_mark", "max_length", "removed", "stuck", "unchecked_depth", "waiters"),
+        *("deleted", "fresh", "gets_unchecked", "high_mark", "id", "image", "imaging", "kept_surplus", "last_event"),
+        *("last_get", "last_put", "low_mark", "max_length", "removed", "stuck", "unchecked_depth", "waiters"),
     )
 
     def __init__(
@@ -51,7 +51,7 @@ class Queue(Finding):
         self.waiters = Waiters()
         self.fresh: tuple[Items, Items] = [], []  # in no segment yet: non-persistent, and persistent
         self.removed: dict[Entry, bytes] | None = None  # while a checkpoint writes: bodies of what is taken meanwhile
-        self.left_over = 0  # surplus of its segments that the last checkpoint did not give back
+        self.kept_surplus = 0  # surplus of its segments that the last checkpoint did not give back
         self.image: Place | None = None  # the media image to recover from
         self.imaging = 0  # LSN where the one began that was begun last
         self.changed = True  # since the last checkpoint

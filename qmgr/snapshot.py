@@ -195,13 +195,13 @@ class _QueueSnapshot:
         """
         queue = self.queue
         queue.end_snapshot()
-        queue.left_over = segments.surplus(self.segments)
+        queue.kept_surplus = segments.surplus(self.segments)
         # If no rewrite worked, another try would not either.
         if self.more_to_rewrite and (self.rewrites or not self.plan):
-            queue.left_over = 0
+            queue.kept_surplus = 0
             queue.changed = True
         elif self.no_room:
-            queue.left_over *= not gives_back
+            queue.kept_surplus *= not gives_back
             queue.changed = True
         if self.kept_in_memory:
             queue.fresh = self._still_there(0) + queue.fresh[0], queue.fresh[1]
@@ -300,7 +300,7 @@ class StateSnapshot:
     def write(self) -> Iterator[bytes]:
         yield self._first_line
         if self._changed:
-            self._state.keep_names()
+            self._state.sync_names()
         for kind in (PERSISTENT, NON_PERSISTENT):  # what can stay in memory takes no room from what can't
             for snapshot in self._changed.values():
                 self._write_fresh(snapshot, kind)

@@ -255,10 +255,10 @@ class State(ABC):
                     self.hold_get(unit, queue, found)
                     held += 1
             if queue.damaged:
-                self._lose(unit, number, ordinal, messages, sequences[held:])
+                self._keep_lost_calls(unit, number, ordinal, messages, sequences[held:])
         unit.puts_logged, unit.gets_logged = len(unit.puts), len(unit.gets)
 
-    def _lose(
+    def _keep_lost_calls(
         self, unit: Uow, number: int, ordinal: int, messages: list[records.Parts], sequences: Sequence[int]
     ) -> None:
         """Keep the calls on a damaged queue as they are logged: for the log, and for when the queue is built again."""

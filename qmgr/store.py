@@ -29,7 +29,7 @@ class Store(State):
     """The queues and units of work of one queue manager, with their segments below `directory`."""
 
     __slots__ = (
-        *("_give_way", "_named", "arrays", "awaited", "buffers", "directory", "disk", "doomed", "doomed_bytes"),
+        *("_give_way", "_names_synced", "arrays", "awaited", "buffers", "directory", "disk", "doomed", "doomed_bytes"),
         *("ending", "fence", "files", "gave_up", "log_id", "opened", "pinned", "scarce", "spare_bytes", "take_room"),
     )
 
@@ -60,7 +60,7 @@ class Store(State):
         self.buffers = buffers
         self.ending = False  # the next checkpoint is the last one
         self.gave_up = False  # the last one failed: the next one does no more than it has to
-        self._named = False  # the directories that are there are there for good
+        self._names_synced = False  # the directories that are there are there for good
         self.arrays = Arrays(MAX_INDEX_BYTES)
         self.files = OpenFiles(disk)
         self.opened = LastOpened()
@@ -92,11 +92,11 @@ class Store(State):
         directory = self.queue_directory(queue.name)
         return SegmentWriter(self.disk, directory, self.log_id, queue.id, segment, self.fence)
 
-    def keep_names(self) -> None:
+    def sync_names(self) -> None:
         """Sync the directory of the queues, once: an earlier process may have been killed before it did. OSError."""
-        if not self._named and self.disk.exists(self.directory):
+        if not self._names_synced and self.disk.exists(self.directory):
             self.disk.sync_dir(self.directory)
-        self._named = True
+        self._names_synced = True
 
     def keep_non_persistent(self) -> None:
         """Ending in order: what lies on queues with NPMCLASS(HIGH) goes into the last checkpoint too."""
@@ -161,7 +161,7 @@ class Store(State):
             return True
         changed = [queue for queue in list(self.by_id.values()) if queue.changed and queue.segments]
         return any(
-            surplus(list(queue.segments.values())) - queue.left_over >= WORTHWHILE_BYTES
+            surplus(list(queue.segments.values())) - queue.kept_surplus >= WORTHWHILE_BYTES
             for queue in changed
             if not queue.damaged
         )
