@@ -52,7 +52,7 @@ class MessageRun:
         return Entry(head, self.bodies[at], self.persistent, self.priority, expires)
 
     def packed(self) -> list[Packed]:
-        """The same as bytes, in parts that are a batch at the most; none where they are to have entries at once: these
+        """The same as bytes, in parts of a batch at most; none where they are to have entries at once: these
         take less time than a copy of messages that are large on average.
 
         They are kept, as the log takes them and then the queue, until messages are added: whoever wanted them may have

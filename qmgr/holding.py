@@ -1,7 +1,8 @@
 """What becomes of messages that are held for a client: they are got, or refused, or given back; see `delivery.py`.
 
-A holder is a unit of work of which nothing is ever logged, and no room in the log is promised for it. So who accepts or
-refuses takes over what was held, with the room that this needs, in a unit of work that is logged as any other.
+A holder is a unit of work of which nothing is ever logged, and no room in the log is promised for it. So whoever
+accepts or refuses takes over what was held, with the room that this needs, in a unit of work that is logged as any
+other.
 """
 
 import contextlib

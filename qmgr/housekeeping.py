@@ -314,7 +314,7 @@ class Housekeeper:
         room -= rewrite_reserve(total)
         with log.lock:
             put_limit, near = self._unwritten_from() + room, log.buffer.tail + log.space.capacity // 8
-            if put_limit < near and not self._checkpointer.under_way():  # it is worth to look at each: many may be gone
+            if put_limit < near and not self._checkpointer.under_way():  # worth a look at each: many may be gone
                 in_memory = state.unwritten() + sum(unit.put_bytes for unit in state.uows)
                 put_limit = max(put_limit, log.buffer.tail + room - in_memory)
             if self._checkpointer.under_way():  # it has taken room from puts

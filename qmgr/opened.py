@@ -1,7 +1,7 @@
 """Blocks of segments that gets of many have read: such a get mostly takes a part of one.
 
-A queue has one at the most, the one that was read last, and a bounded number of queues has one. The queue manager's
-lock guards them.
+A queue has at most one, the one that was read last, and only so many queues have one. The queue manager's lock
+guards them.
 """
 
 from collections import OrderedDict

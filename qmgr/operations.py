@@ -170,7 +170,7 @@ class Operations(Running):
     def reduce_log(self, how: str | int = "AUTO") -> int:
         """Remove log extents that nothing needs: secondaries, and those kept for reuse; return how many went.
 
-        `how`: "ONE", "MAX", so many at the most, or "AUTO": all but half as many for reuse as there are primaries.
+        `how`: "ONE", "MAX", at most so many, or "AUTO": all but half as many for reuse as there are primaries.
         """
         most = {"AUTO": MAX_EXTENTS, "MAX": MAX_EXTENTS, "ONE": 1}.get(how) if isinstance(how, str) else how
         if type(most) is not int or not 1 <= most <= MAX_EXTENTS:

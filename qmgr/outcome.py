@@ -1,9 +1,9 @@
-"""What became of a unit of work, found in the log: for who has lost the answer to a commit.
+"""What became of a unit of work, found in the log: for whoever has lost the answer to a commit.
 
 The outcome of a unit is one record. Where there is none it was backed out: by its application, or by a restart before
 anything of it was logged. That holds only if all of the log is there from where the unit began; else nobody knows.
 Of units that had non-persistent messages only nothing is logged; those that were committed last are in memory and, over
-an end in order, in the checkpoint. Of what may be one that was forgotten nobody knows. A crash takes their messages,
+an end in order, in the checkpoint. Nobody knows of one that may have been forgotten. A crash takes their messages,
 and with them that they were committed. A unit that has done nothing counts as backed out.
 """
 

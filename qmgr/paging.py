@@ -360,9 +360,9 @@ class Paging:
                 yield entry
 
     def sweep(self, now: int, most: int) -> list[Entry]:
-        """Ready entries whose time is over, those read from segments included: `most`, or what a block has more.
+        """Ready entries whose time is over, those read from segments included: `most`, or as many more as a block has.
 
-        More of those in memory, since all that is there is looked at each time.
+        There are more of those in memory, since all of them are looked at each time.
 
         Raises QueueDamaged, OSError.
         """

@@ -110,7 +110,7 @@ class Queue(Finding):
         self._group_index = None
 
     def retire(self) -> None:
-        """It is deleted; who still holds it finds that out."""
+        """It is deleted; whoever still holds it finds that out."""
         self.deleted = True
         self.arm(0)
         self.waiters.wake_all()

@@ -145,7 +145,7 @@ class Rebuild(Store):
             try:
                 self.apply(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.end, raw.time)
             except (KeyError, ValueError, struct.error) as exc:
-                raise NotRecoverable(f"a log record does not fit to the media image ({exc})") from exc
+                raise NotRecoverable(f"a log record does not fit the media image ({exc})") from exc
             count += 1
             self._unwritten_bytes += len(raw.body)
             if self._unwritten_bytes >= WRITE_OUT_BYTES:

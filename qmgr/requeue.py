@@ -4,8 +4,8 @@ A get that asks for it (`backout_requeue`) moves a message whose backout count h
 (BOTHRESH) to its backout queue (BOQNAME), or else as a dead letter to DEADQ, in the get's own unit of work; so it is on
 one of the two queues, whatever crashes. Where neither takes it, it stays and is got as any other.
 
-A get that would find nothing then moves it in a unit of its own. Who hears that there is nothing leaves a `with` block
-by that, which backs his own unit out: the message would be back, one backout older, each time again.
+A get that would find nothing then moves it in a unit of its own. Whoever hears that there is nothing leaves
+a `with` block by that, which backs out his own unit: each time the message would be back, one backout older.
 """
 
 import contextlib

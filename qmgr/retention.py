@@ -389,7 +389,7 @@ class Retention:
         """False when the extent has moved meanwhile."""
         log, disk = self._log, self._disk
         if extent_index.is_kept(disk, place):
-            return True  # of another extent it may be, and then who reads it finds that out
+            return True  # it may be of another extent, which whoever reads it finds out
         with contextlib.closing(log.live_reader(history)) as reader:
             index = extent_index.build(reader, place, log.state.log_id, log.state.extent_bytes, give_way)
         with self._deciding:  # so that no index stays behind of an extent that goes
@@ -553,7 +553,7 @@ class Pace:
 class Reading:
     """Somebody reads the log, and still has to read what begins at `lsn`.
 
-    Who says since when it is idle counts no more after MAX_IDLE_NS, and has to pin anew before it reads on.
+    One that says since when it is idle no longer counts after MAX_IDLE_NS, and has to pin anew before it reads on.
     """
 
     __slots__ = ("__weakref__", "idle_since", "lsn")

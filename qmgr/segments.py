@@ -310,7 +310,7 @@ def cells_of(data: bytes, first: int, count: int) -> list[Cell]:
 
 
 def pieces(data: bytes, first: int, count: int, most: int) -> Iterator[tuple[int, int, bytes]]:
-    """A block in blocks of about `most` bytes at the most: (number of the first cell, cells, bytes)."""
+    """A block as blocks of `most` bytes at most, about: (number of the first cell, cells, bytes)."""
     lengths, sequences, at = table_of(data, count)
     begin, end, cell = at, at, 0
     for number, length in enumerate(lengths, 1):

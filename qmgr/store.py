@@ -51,7 +51,7 @@ class Store(State):
         self._give_way = give_way
         self.awaited: list[None] = []  # one for each caller that waits for a checkpoint
         self.fence = no_fence  # who writes segments asks it first
-        self.scarce = False  # the disk has little room: every segment of which most is gone is worth to be rewritten
+        self.scarce = False  # the disk has little room: every segment of which most is gone is worth rewriting
         self.spare_bytes: Callable[[], int] = lambda: FAR  # bytes of the disk beside what messages in memory need
         self.take_room: Callable[[int, bool], bool] = lambda size, rewrites: True  # (bytes, to rewrite?): reserve them
         self.disk = disk

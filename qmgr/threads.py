@@ -37,7 +37,7 @@ class Worker:
         return self.started and not self.over.is_set()
 
     def await_end(self) -> None:
-        """Wait until it is over, if it was ever started: be it that an interrupt has struck who did so."""
+        """Wait until it is over, if it was ever started, even if an interrupt has struck whoever did so."""
         if (self.started or self._thread.is_alive()) and self._thread != threading.current_thread():
             self.over.wait()
 
