@@ -13,29 +13,30 @@ from qmgr.queue import Queue
 from tests.sim.disk import SimDisk
 
 PAGE = 512  # bytes: what a checkpoint appends begins at a multiple of it; as safe on this disk, whose sectors are that
-LARGEST = 8000  # bytes: a segment of this size is not appended to
-SMALL = 500  # bytes: segments that are shorter are no reason for a checkpoint
-BLOCK = 1500  # bytes of a block
-SLACK = 5000  # bytes that segments may take beyond twice what is there
-FEW = 3  # messages that a checkpoint writes together
-FEWEST, MOST = 2, 5  # messages of a batch
-INDEXES = 2500  # bytes of arrays that find messages by id
+# As the constants of the modules below that are replaced by them:
+SEGMENT_BYTES = 8000
+SMALL_BYTES = 500
+BLOCK_BYTES = 1500
+SURPLUS_BYTES = 5000
+CHUNK_MESSAGES = 3
+MIN_MESSAGES, MAX_MESSAGES = 2, 5
+INDEX_BYTES = 2500
 UNSEEN = 1_000_000  # more calls than any test asks for
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
     """Segments, blocks, slack and the bound of the arrays, as small as tests need them."""
     patch.setattr(segments, "PAGE", PAGE)
-    patch.setattr(segments, "MAX_SEGMENT_BYTES", LARGEST)
-    patch.setattr(segments, "SMALL_SEGMENT_BYTES", SMALL)
-    patch.setattr(segments, "MAX_BLOCK_BYTES", BLOCK)
-    patch.setattr(snapshot, "MAX_SURPLUS_BYTES", SLACK)
-    patch.setattr(snapshot, "CHUNK_MESSAGES", FEW)
-    patch.setattr(snapshot, "YIELD_EVERY_MESSAGES", 2 * FEW)
-    patch.setattr(store, "MAX_INDEX_BYTES", INDEXES)
-    patch.setattr(batch, "MIN_MESSAGES", FEWEST)
-    patch.setattr(batch, "MAX_MESSAGES", MOST)
-    patch.setattr(batch, "MAX_BYTES", BLOCK - MOST * segments.SLOT)
+    patch.setattr(segments, "MAX_SEGMENT_BYTES", SEGMENT_BYTES)
+    patch.setattr(segments, "SMALL_SEGMENT_BYTES", SMALL_BYTES)
+    patch.setattr(segments, "MAX_BLOCK_BYTES", BLOCK_BYTES)
+    patch.setattr(snapshot, "MAX_SURPLUS_BYTES", SURPLUS_BYTES)
+    patch.setattr(snapshot, "CHUNK_MESSAGES", CHUNK_MESSAGES)
+    patch.setattr(snapshot, "YIELD_EVERY_MESSAGES", 2 * CHUNK_MESSAGES)
+    patch.setattr(store, "MAX_INDEX_BYTES", INDEX_BYTES)
+    patch.setattr(batch, "MIN_MESSAGES", MIN_MESSAGES)
+    patch.setattr(batch, "MAX_MESSAGES", MAX_MESSAGES)
+    patch.setattr(batch, "MAX_BYTES", BLOCK_BYTES - MAX_MESSAGES * segments.SLOT)
 
 
 class Counted:
