@@ -38,7 +38,7 @@ from qmgr.objects import check_name, read_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild, Skip
 from qmgr.retention import Retention
-from qmgr.segments import Block, Segment, from_description, large_bytes, pieces
+from qmgr.segments import Block, Segment, from_description, large_bytes, split_block
 from qmgr.state import PutRun
 from qmgr.verbs import refuse_alias
 from recovery import extent_index, image
@@ -188,7 +188,7 @@ class Media:
                 for block in blocks:
                     if segment.live_in(block):
                         data = self._read(queue, segment, block)
-                        for first, count, piece in pieces(data, block.cell, block.cells, PIECE_BYTES):
+                        for first, count, piece in split_block(data, block.cell, block.cells, PIECE_BYTES):
                             gone = segment.gone_among(first, count)
                             yield ImagePart(number, start, segment.number, first, count, priority, gone, piece)
                         state.give_way()

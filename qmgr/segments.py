@@ -309,7 +309,7 @@ def cells_of(data: bytes, first: int, count: int) -> list[Cell]:
     return cells
 
 
-def pieces(data: bytes, first: int, count: int, most: int) -> Iterator[tuple[int, int, bytes]]:
+def split_block(data: bytes, first: int, count: int, most: int) -> Iterator[tuple[int, int, bytes]]:
     """A block as blocks of `most` bytes at most, about: (number of the first cell, cells, bytes)."""
     lengths, sequences, at = table_of(data, count)
     begin, end, cell = at, at, 0

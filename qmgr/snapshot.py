@@ -121,18 +121,18 @@ class _QueueSnapshot:
         self.more_to_rewrite = False  # there is more to rewrite, which is for the next checkpoint
         self.no_room = False  # for some of it
         if not queue.damaged:
-            self._make_plan(rewrite, spare)
+            self._plan_rewrites(rewrite, spare)
         self.rewrites: list[_Rewrite] = []
         self.appends: list[_Append] = []
         self.new_damage: QueueDamaged | None = None
         self.kept_in_memory = False  # there was no room for the non-persistent ones, which can stay in memory
 
-    def _make_plan(self, rewrite: bool, spare: int | None) -> None:
+    def _plan_rewrites(self, rewrite: bool, spare: int | None) -> None:
         if segments.surplus(self.segments) <= (MAX_SURPLUS_BYTES if spare is None else 0):
             return
         for kind in (NON_PERSISTENT, PERSISTENT):
             last = spare is not None and not self._fresh[kind]  # nothing is appended to it now, and room is scarce
-            groups, more, no_room = _plan(self.of_kind(kind), spare, last=last)
+            groups, more, no_room = _rewrite_groups(self.of_kind(kind), spare, last=last)
             self.more_to_rewrite = self.more_to_rewrite or more or bool(groups and not rewrite)
             self.no_room = self.no_room or no_room
             self.plan += groups if rewrite else []
@@ -231,7 +231,7 @@ class _QueueSnapshot:
             segment.sealed = True  # a sync may have failed: nothing is ever appended to it again
 
 
-def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[list[Segment]], bool, bool]:
+def _rewrite_groups(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[list[Segment]], bool, bool]:
     """(groups of segments to rewrite, whether there are more than one checkpoint should rewrite, or has room for).
 
     The segments, all of one kind, of which at least half is gone. Each group is of neighbours, and becomes one new

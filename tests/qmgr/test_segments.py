@@ -24,8 +24,8 @@ from qmgr.segments import (
     cells_of,
     crc_of_cell,
     from_description,
-    pieces,
     size_of_cell,
+    split_block,
 )
 from recovery.errors import QueueDamaged
 from tests.sim.disk import SimDisk
@@ -149,7 +149,7 @@ def test_a_block_falls_into_pieces_that_are_blocks(messages: list[bytes], most: 
     (block,) = blocks(segment)
     data = reader(disk).read_block(segment, block)
     found: list[Cell] = []
-    for first, count, piece in pieces(data, 7, block.cells, most):
+    for first, count, piece in split_block(data, 7, block.cells, most):
         assert first == 7 + len(found) and count
         assert len(piece) <= most + SLOT + 300
         found += cells_of(piece, first, count)
