@@ -31,7 +31,7 @@ from qmgr import (
 )
 from qmgr.errors import quoted
 from qmgr.objects import check_flag, check_name
-from qmgr.verbs import LONGEST_WAIT, GetOptions, PutOptions
+from qmgr.verbs import MAX_WAIT_S, GetOptions, PutOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,8 +98,8 @@ def consume(
         raise Mistake(f"{text}, not {quoted(whose)}", reason=Reason.OPTIONS_ERROR)
     check_name(queue, "queue")
     check_flag(backout_requeue, "backout_requeue")
-    if not isinstance(patience, int | float) or isinstance(patience, bool) or not 0 <= patience <= LONGEST_WAIT:
-        text = f"patience is seconds, from 0 to {LONGEST_WAIT:g}"
+    if not isinstance(patience, int | float) or isinstance(patience, bool) or not 0 <= patience <= MAX_WAIT_S:
+        text = f"patience is seconds, from 0 to {MAX_WAIT_S:g}"
         raise Mistake(f"{text}, not {quoted(patience)}", reason=Reason.OPTIONS_ERROR)
     path = None if data_path is None else local(str(data_path))
     return Consuming(work, qmgr, queue, path, backout_requeue, patience)

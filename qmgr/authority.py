@@ -30,9 +30,9 @@ WORDS = {
 SHORT = {"inquire": "inq"}  # as IBM MQ shows it; the others are called the same
 USER = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 PROFILE = re.compile(r"[A-Za-z0-9._/%?*]{1,48}")
-LONGEST = 48  # characters of a name
-MOST = 1000  # grants
-MOST_STARS = 4  # in a profile: each takes as long again to compare
+MAX_NAME_CHARS = 48
+MAX_GRANTS = 1000
+MAX_STARS = 4  # in a profile: each takes as long again to compare
 
 
 def check_user(name: object) -> str:
@@ -65,8 +65,8 @@ def _profile(grant: "Grant", attribute: "attrs.Attribute[str]", value: str) -> N
     elif not isinstance(value, str) or not PROFILE.fullmatch(value):
         text = f"{quoted(value)} can't be a profile: use 1 to 48 of the characters A-Z a-z 0-9 . / _ % ? *"
         raise Mistake(text, reason=Reason.OBJECT_NAME_ERROR)
-    elif len(re.findall(r"\*+", value)) > MOST_STARS:
-        text = f"profile {value!r} has more than {MOST_STARS} wildcards * or **"
+    elif len(re.findall(r"\*+", value)) > MAX_STARS:
+        text = f"profile {value!r} has more than {MAX_STARS} wildcards * or **"
         raise Mistake(text, reason=Reason.OBJECT_NAME_ERROR)
 
 
@@ -116,8 +116,8 @@ def changed(
     before = set(rest.get(key, wanted).rights) & set(RIGHTS_ON[kind])  # others could be given once
     rights = (before | words(add, kind)) - words(remove, kind)
     rest[key] = attrs.evolve(wanted, rights=tuple(rights))
-    if len(rest) > MOST:
-        raise Mistake(f"there are {MOST} grants already; remove some", reason=Reason.OPTIONS_ERROR)
+    if len(rest) > MAX_GRANTS:
+        raise Mistake(f"there are {MAX_GRANTS} grants already; remove some", reason=Reason.OPTIONS_ERROR)
     return tuple(rest[one] for one in sorted(rest))
 
 
@@ -212,14 +212,14 @@ class UserRights:
 
     def permits(self, verb: str, name: str) -> bool:
         """May the user do that? Nobody hears of it."""
-        if len(name) > LONGEST:  # it can be none, and wildcards would take long to compare
+        if len(name) > MAX_NAME_CHARS:  # it can be none, and wildcards would take long to compare
             return False
         grants = self._manager.attributes.authorities
         if grants is not self._grants:
             self._grants, self._known = grants, {}
         may = self._known.get((verb, name))
         if may is None:
-            if len(self._known) > MOST:
+            if len(self._known) > MAX_GRANTS:
                 self._known.clear()
             may = self._known[verb, name] = allowed(grants, self.user, verb, name)
         return may

@@ -12,18 +12,18 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, groupby
 from operator import add, itemgetter
 
-from qmgr.entry import GONE, NOWHERE, OVERHEAD, PUT_TIME, Entry
+from qmgr.entry import GONE, NOWHERE, OVERHEAD, PUT_TIME_OFFSET, Entry
 from qmgr.message import HEAD, PERSISTENT, STANDING
 from qmgr.packed import Packed
-from qmgr.segments import LARGEST_BLOCK, SLOT
+from qmgr.segments import MAX_BLOCK_BYTES, SLOT
 from recovery.records import with_lengths
 
-FEWEST, MOST = 8, 512  # messages of a batch: for fewer it is not worth while, and all of them become entries together
-MOST_BYTES = LARGEST_BLOCK - MOST * SLOT  # of them: a batch fits into one block
-SORT = itemgetter(0)
+MIN_MESSAGES, MAX_MESSAGES = 8, 512  # of a batch; fewer become entries together, as it is not worth while
+MAX_BYTES = MAX_BLOCK_BYTES - MAX_MESSAGES * SLOT  # a batch fits into one block
+RUN_KEY = itemgetter(0)
 
 
-class Alike:
+class MessageRun:
     """Messages of one priority and persistence, all of which expire or none; see `Queue.add_run`."""
 
     __slots__ = ("_count", "_packed", "bodies", "expiring", "heads", "persistent", "priority")
@@ -52,7 +52,7 @@ class Alike:
         return Entry(head, self.bodies[at], self.persistent, self.priority, expires)
 
     def packed(self) -> list[Packed]:
-        """The same as bytes, in parts that are a batch at the most; none where they are to have entries at once: these
+        """The same as bytes, in parts of a batch at most; none where they are to have entries at once: these
         take less time than a copy of messages that are large on average.
 
         They are kept, as the log takes them and then the queue, until messages are added: whoever wanted them may have
@@ -65,22 +65,22 @@ class Alike:
         return self._packed
 
     def _pack(self, count: int) -> list[Packed]:
-        if count < FEWEST or not self.persistent or self.expiring:
+        if count < MIN_MESSAGES or not self.persistent or self.expiring:
             return []
         lengths = list(map(add, map(len, self.heads), map(len, self.bodies)))
         size = sum(lengths)
-        if count <= MOST and size <= MOST_BYTES:
+        if count <= MAX_MESSAGES and size <= MAX_BYTES:
             return [_packed(self.heads, self.bodies, lengths)]
-        return list(self._parts(lengths, size)) if size * FEWEST <= count * MOST_BYTES else []
+        return list(self._parts(lengths, size)) if size * MIN_MESSAGES <= count * MAX_BYTES else []
 
     def _parts(self, lengths: list[int], size: int) -> Iterator[Packed]:
         """As many messages in each as may be, about; a large one, and what does not fit beside it, is alone."""
         count, ends = len(lengths), list(accumulate(lengths))
-        parts = -(-count // max(1, min(MOST, MOST_BYTES * count // size)))
+        parts = -(-count // max(1, min(MAX_MESSAGES, MAX_BYTES * count // size)))
         first = before = 0
         for part in range(1, parts + 1):
             while first < part * count // parts:
-                end = min(part * count // parts, max(first + 1, bisect_right(ends, before + MOST_BYTES)))
+                end = min(part * count // parts, max(first + 1, bisect_right(ends, before + MAX_BYTES)))
                 yield _packed(self.heads[first:end], self.bodies[first:end], lengths[first:end])
                 first, before = end, ends[end - 1]
 
@@ -89,7 +89,7 @@ class Alike:
         packed, at = self.packed(), 0
         for part in packed:
             count = len(part.lengths)
-            if count >= FEWEST:
+            if count >= MIN_MESSAGES:
                 yield Batch(part, self.priority, sequence + at, lsn)
             else:
                 messages = zip(self.heads[at : at + count], self.bodies[at : at + count], strict=True)
@@ -127,11 +127,11 @@ def _packed(heads: list[bytes], bodies: list[bytes], lengths: list[int]) -> Pack
     return Packed(array("I", lengths), b"".join(parts), head=sizes[0] if alike else 0)
 
 
-def alike(messages: Iterable[tuple[bytes, bytes]]) -> Iterator[Alike]:
+def message_runs(messages: Iterable[tuple[bytes, bytes]]) -> Iterator[MessageRun]:
     """Encoded messages, neighbours that are alike together. Where a body is empty, the head holds all of it."""
-    for sort, some in groupby(map(_sorted, messages), SORT):
+    for sort, some in groupby(map(_sorted, messages), RUN_KEY):
         parts = [(head, body) for _, head, body in some]
-        yield Alike([head for head, _ in parts], [body for _, body in parts], *sort)
+        yield MessageRun([head for head, _ in parts], [body for _, body in parts], *sort)
 
 
 def _sorted(message: tuple[bytes, bytes]) -> tuple[tuple[int, int, bool], bytes, bytes]:
@@ -230,4 +230,4 @@ def put_time(item: Batch | list[Entry]) -> int:
     if entries:
         return entries[0].put_time
     assert isinstance(item, Batch) and item.packed is not None, "a batch is one or the other"
-    return int.from_bytes(item.packed.data[PUT_TIME : PUT_TIME + 8], "little")
+    return int.from_bytes(item.packed.data[PUT_TIME_OFFSET : PUT_TIME_OFFSET + 8], "little")

@@ -44,7 +44,7 @@ from qmgr.translated import translated
 from recovery import checkpoint
 from recovery.checkpoint import Checkpoint, decode_file, encode_file, put_in_place, write_new
 
-DELETIONS = 100  # of the one before, which may end while a queue manager is created
+OWN_ATTEMPTS = 100  # a deletion of the one before may end while a queue manager is created
 # which the keywords of `create` call log_...
 FIELDS = re.compile(r"\b(primary_files|secondary_files|file_pages|buffer_pages|sync_interval)(_ms)?\b")
 
@@ -134,7 +134,7 @@ def _make_and_own(disk: Disk, location: Location, make: Callable[[], None]) -> N
 
     Raises InUse, and AlreadyExists where something lies there that somebody may still want.
     """
-    with no_empty_dirs(disk, location) as made:
+    with removing_empty_dirs(disk, location) as made:
         lock = _own_new(disk, location)
         try:
             try:
@@ -151,7 +151,7 @@ def _make_and_own(disk: Disk, location: Location, make: Callable[[], None]) -> N
             try:
                 make()
             except (OSError, MQError):  # its room is wanted for something else, perhaps; and it can be tried again
-                _unmake(disk, location, made)
+                _remove_made(disk, location, made)
                 raise
         finally:
             lock.release()
@@ -159,7 +159,7 @@ def _make_and_own(disk: Disk, location: Location, make: Callable[[], None]) -> N
 
 def _own_new(disk: Disk, location: Location) -> Ownership:
     """Make the directories, and own what is in them."""
-    for left in reversed(range(DELETIONS)):
+    for left in reversed(range(OWN_ATTEMPTS)):
         make_and_keep_dirs(disk, location.data_dir)
         make_and_keep_dirs(disk, location.log_dir)
         try:
@@ -173,7 +173,7 @@ def _own_new(disk: Disk, location: Location) -> Ownership:
 
 
 @contextlib.contextmanager
-def no_empty_dirs(disk: Disk, location: Location) -> Iterator[list[str]]:
+def removing_empty_dirs(disk: Disk, location: Location) -> Iterator[list[str]]:
     """Remove again, if the block fails, those of its directories that were missing and are empty; gives the missing."""
     made = missing_dirs(disk, location.data_dir, location.log_dir)
     try:
@@ -245,7 +245,7 @@ def _log_ids(disk: Disk, location: Location) -> set[bytes]:
     return {bytes.fromhex(one[0].log_id) for one in found if one is not None}
 
 
-def _unmake(disk: Disk, location: Location, made: list[str]) -> None:
+def _remove_made(disk: Disk, location: Location, made: list[str]) -> None:
     """Remove what `_make` has made, as far as the disk lets it; the log only once there is no qm.ini for sure.
 
     And the directories, if they were `made` for it. The locks are held.

@@ -60,7 +60,7 @@ class Definitions(Units):
             return AlterQmgr(changed.encode())
 
         self._change(record)
-        self.heed()
+        self.take_qmgr_attributes()
         return changed
 
     def delete(self, name: Any, *, purge: Any) -> None:

@@ -16,7 +16,7 @@ from qmgr.threads import this_thread
 from qmgr.verbs import ANY
 from recovery.uows import Uow
 
-NO_BOUND = 1 << 62  # bytes
+NO_LIMIT = 1 << 62  # bytes
 
 
 @attrs.frozen(eq=False)
@@ -54,26 +54,26 @@ class Holder:
         self._unit = engine.new_holder(owner, this_thread())
 
     def take(
-        self, queue: str, limit: int, watch: Watch | None = None, most_bytes: int = NO_BOUND
+        self, queue: str, limit: int, watch: Watch | None = None, most_bytes: int = NO_LIMIT
     ) -> tuple[list[Delivery], int]:
         """Up to `limit` messages, and the LSN that must be safe before the client hears of them.
 
         Their bodies have `most_bytes`, or more by a part of the last one. Where there is none, `watch` stands in line.
-        Raises Inhibited, UnknownQueue, Unavailable (2161) …, TakesWaiting: `sift` first.
+        Raises Inhibited, UnknownQueue, Unavailable (2161) …, WouldWait: `requeue_next` first.
         """
         found_on, held, force = self._engine.hold(self._unit, queue, limit, watch, most_bytes)
         return [Delivery(message, found_on, entry) for entry, message in held], force
 
-    def sift(self, queue: str, limit: int) -> None:
+    def requeue_next(self, queue: str, limit: int) -> None:
         """Move away what `take` would move first, since it was backed out too often; may wait for room in the log.
 
         Raises UnknownQueue, ResourceProblem …
         """
-        self._engine.sift(queue, limit, ANY, self._unit.owner, self._unit.thread)
+        self._engine.requeue_next(queue, limit, ANY, self._unit.owner, self._unit.thread)
 
-    def leave(self, queue: str, watch: Watch) -> None:
+    def remove_watch(self, queue: str, watch: Watch) -> None:
         """The watch stands in line no more; if it was woken, the message is for the next."""
-        self._engine.leave(queue, watch)
+        self._engine.remove_waiter(queue, watch)
 
     def accept(self, deliveries: Iterable[Delivery], unit: Uow | None) -> int:
         """They are got, in the unit of work or now: the LSN to force before anybody is told; 0: nothing to force.
@@ -101,7 +101,7 @@ class Holder:
     def close(self) -> None:
         """The client is gone: what it had may be what ended it, so it returns with a higher backout count.
 
-        Raises TakesWaiting: then close it again where room in the log may be waited for.
+        Raises WouldWait: then close it again where room in the log may be waited for.
         """
         self._engine.give_up(self._unit)
 

@@ -44,11 +44,11 @@ class Waiters:
     def __init__(self) -> None:
         self.line: deque[tuple[Waiter, Fits | None]] = deque()
 
-    def stand(self, waiter: Waiter, fits: Fits | None = None) -> None:
+    def add(self, waiter: Waiter, fits: Fits | None = None) -> None:
         """Stand in line; the waiter is set when there may be something. `fits`: only for certain messages."""
         self.line.append((waiter, fits))
 
-    def leave(self, waiter: Waiter) -> None:
+    def discard(self, waiter: Waiter) -> None:
         line = self.line  # by now another one may stand in its place
         for place, (event, _) in enumerate(line):
             if event is waiter:

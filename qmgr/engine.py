@@ -23,7 +23,7 @@ from qmgr.holding import Holding
 from qmgr.ids import BEFORE_ALL, Position, Unindexed
 from qmgr.message import Message, decode
 from qmgr.queue import Queue
-from qmgr.units import A_RECORD, QUEUE_AND_SEQUENCE
+from qmgr.units import MESSAGES_PER_RECORD, QUEUE_PLACE_BYTES
 from qmgr.verbs import ANY, Wanted
 from recovery.errors import QueueDamaged
 from recovery.records import GET_COST, Expire, Get
@@ -31,24 +31,24 @@ from recovery.uows import ACTIVE, Uow
 
 Held = tuple[Entry, Message]
 
-A_FEW = 64  # messages that a browse, or a clear, handles at once, unless they are large
-A_FEW_BYTES = 64 << 10
-MANY_EXPIRED = 1000  # messages whose time is over that a get looks at before others have the lock
+CHUNK_MESSAGES = 64  # that a browse, or a clear, handles at once, unless they are large
+CHUNK_BYTES = 64 << 10
+EXPIRED_CHUNK = 1000  # expired messages that a get looks at before others have the lock
 
 
-def a_few(entries: Iterable[Entry]) -> list[Entry]:
-    """The first of them."""
+def first_chunk(entries: Iterable[Entry]) -> list[Entry]:
+    """The first of them: as many as are handled at once."""
     few: list[Entry] = []
     size = 0
     for entry in entries:
         few.append(entry)
         size += len(entry.body)
-        if len(few) == A_FEW or size >= A_FEW_BYTES:
+        if len(few) == CHUNK_MESSAGES or size >= CHUNK_BYTES:
             break
     return few
 
 
-def _between(queue: Queue, entries: Iterable[Entry], position: Position, before: int) -> Iterator[Entry]:
+def _within(queue: Queue, entries: Iterable[Entry], position: Position, before: int) -> Iterator[Entry]:
     """Those behind a position that were put before the sequence `before`."""
     for entry in entries:
         if queue.position(entry) > position and entry.sequence < before:
@@ -59,14 +59,14 @@ def _position(entry: Entry, order: str) -> Position:
     return (0 if order == "FIFO" else -entry.priority), entry.sequence
 
 
-def _not_looked_at(entries: Iterable[Entry], behind: list[tuple[str, Position]]) -> Iterator[Entry]:
+def _not_yet_seen(entries: Iterable[Entry], behind: list[tuple[str, Position]]) -> Iterator[Entry]:
     for entry in entries:
         looked_at = [_position(entry, order) <= position for order, position in behind]
         if not any(looked_at):
             yield entry
 
 
-def _with(queue: Queue, ids: Wanted, *, read: bool = True, behind: Position = BEFORE_ALL) -> Iterator[Entry]:
+def _select(queue: Queue, ids: Wanted, *, read: bool = True, behind: Position = BEFORE_ALL) -> Iterator[Entry]:
     """See `Queue.select`."""
     return queue.select(ids.message_id, ids.correlation_id, group_id=ids.group_id, read=read, behind=behind)
 
@@ -99,14 +99,16 @@ class Engine(Holding):
         queue = self._known(name)
         try:
             with self.lock:
-                promise = self._room_for_gets(None, 1) if unit is None else self._room_in(unit, 1, GET_COST, None, 0)
+                promise = (
+                    self._room_for_gets(None, 1) if unit is None else self._room_for_calls(unit, 1, GET_COST, None, 0)
+                )
                 try:
-                    entry = queue.first() if ids is ANY else next(_with(queue, ids, read=False), None)
+                    entry = queue.first() if ids is ANY else next(_select(queue, ids, read=False), None)
                 except Unindexed:
                     return None
                 except BaseException as exc:
                     raise self.unreadable(queue, exc) from exc.__cause__
-                if entry is None or not entry.persistent or entry.expires or not queue.gets_freely:
+                if entry is None or not entry.persistent or entry.expires or not queue.gets_unchecked:
                     return None
                 body, backouts = entry.body, entry.backouts
                 if unit is not None:
@@ -117,7 +119,7 @@ class Engine(Holding):
                     except BaseException as exc:  # as for puts
                         self._on_failure(exc)
                         raise
-                    if unit.held_back >= self._hold:
+                    if unit.held_back >= self._max_held_bytes:
                         self._log_calls(unit)
                 else:
                     record = Get(queue.id, (entry.sequence,), [entry])
@@ -143,7 +145,7 @@ class Engine(Holding):
                 entry = queue.lock_next()
                 if entry is None:
                     return None
-                if unit.ahead < GET_COST and not self._goes_on(unit, GET_COST):
+                if unit.ahead < GET_COST and not self._promise_ahead(unit, GET_COST):
                     queue.unlock_next(entry)
                     return None
                 unit.gets.append((queue, entry))
@@ -161,7 +163,7 @@ class Engine(Holding):
 
     def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
         """Take messages in a unit of work. The lock is held."""
-        self._take_back(unit)  # it is for so many calls, and these count too
+        self._cancel_ahead(unit)  # it is for so many calls, and these count too
         persistent = 0
         try:
             for entry in entries:
@@ -173,7 +175,7 @@ class Engine(Holding):
         except BaseException as exc:  # as for puts
             self._on_failure(exc)
             raise
-        if unit.held_back >= self._hold:
+        if unit.held_back >= self._max_held_bytes:
             self._log_calls(unit)
 
     def get(self, unit: Uow | None, name: Any, limit: int, wait: Any, wanted: Wanted = ANY) -> list[Message]:
@@ -198,19 +200,19 @@ class Engine(Holding):
                 try:
                     if before:
                         who = (unit.owner, unit.thread) if unit is not None else ("", None)
-                        self.log.force(self.sift(queue.name, limit, wanted, *who))
+                        self.log.force(self.requeue_next(queue.name, limit, wanted, *who))
                         before = unit is None
                     with self.lock:
                         try:
                             if event is not None and unit is not None:  # by whose end it may have been set
-                                self._leave(queue, event, unit)
+                                self._remove_waiter(queue, event, unit)
                             if by_alias:
                                 verbs.check_alias(self.state, name, queue, put=False)
                             more = False
                             if requeue and unit is not None:
                                 if not looked:
-                                    looked, before = True, self._nothing_else(unit, queue, limit, wanted, may_read)
-                                more = before or self._sift(unit, queue, limit, wanted, may_read=may_read)
+                                    looked, before = True, self._takes_only_poison(unit, queue, limit, wanted, may_read)
+                                more = before or self._requeue_next(unit, queue, limit, wanted, may_read=may_read)
                             found = None if more else self._get_locked(unit, queue, limit, wanted, may_read, soon=True)
                         except BaseException as exc:
                             if by_alias and isinstance(exc, Inhibited) and exc.name == name:
@@ -220,7 +222,7 @@ class Engine(Holding):
                             self.check_not_ending()
                             event = threading.Event()
                             waits = True
-                            self._stand(queue, event, unit, wanted)
+                            self._add_waiter(queue, event, unit, wanted)
                             self.check()  # who stopped it may have woken everyone in line just before
                     if found is not None:
                         if found.force > self.log.safe:
@@ -230,7 +232,7 @@ class Engine(Holding):
                     raise self.translated(exc) from exc
                 except Unindexed:
                     if wanted.logical_order:
-                        self._gather(queue)
+                        self._index_groups(queue)
                     self._index(queue, wanted.which)
                     may_read = True
                     continue
@@ -240,32 +242,32 @@ class Engine(Holding):
                     return []
                 left = None if deadline is None else max(0.0, (deadline - self.clock.elapsed_ns()) / 1e9)
                 if not self.clock.wait(event, left):
-                    self._step_out(queue, event, unit)
+                    self._withdraw_waiter(queue, event, unit)
                 looked = not requeue
                 if deadline is not None and self.clock.elapsed_ns() >= deadline:
                     seconds = 0.0
         except BaseException:
             if event is not None:
-                self._step_out(queue, event, unit)
+                self._withdraw_waiter(queue, event, unit)
             raise
 
-    def _stand(self, queue: Queue, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> None:
+    def _add_waiter(self, queue: Queue, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> None:
         """Put the waiter in line. It is set, too, when the unit of work that it waits in is over. The lock is held."""
-        queue.waiters.stand(waiter, wanted.fits if wanted.selective else None)
+        queue.waiters.add(waiter, wanted.fits if wanted.selective else None)
         if unit is not None:
             unit.waiting += (waiter,)
 
-    def _leave(self, queue: Queue | None, waiter: Waiter, unit: Uow | None) -> None:
+    def _remove_waiter(self, queue: Queue | None, waiter: Waiter, unit: Uow | None) -> None:
         """It waits no more. The lock is held."""
         if queue is not None:
-            queue.waiters.leave(waiter)
+            queue.waiters.discard(waiter)
         if unit is not None:
             unit.waiting = tuple(each for each in unit.waiting if each is not waiter)
 
-    def _step_out(self, queue: Queue, event: threading.Event, unit: Uow | None) -> None:
+    def _withdraw_waiter(self, queue: Queue, event: threading.Event, unit: Uow | None) -> None:
         """Leave the line, and let another one have what the event was set for. It may be said twice."""
         with self.lock:
-            self._leave(queue, event, unit)
+            self._remove_waiter(queue, event, unit)
             if event.is_set():
                 queue.waiters.wake_one()
 
@@ -301,7 +303,9 @@ class Engine(Holding):
         it is set, once, when there may be one.
         """
         queue = self._known(name)
-        moved = self.sift(name, limit, ANY, holder.owner, holder.thread) if queue.definition.backout_threshold else 0
+        moved = 0
+        if queue.definition.backout_threshold:
+            moved = self.requeue_next(name, limit, ANY, holder.owner, holder.thread)
         try:
             with self.lock:
                 self.check_not_ending()
@@ -312,7 +316,7 @@ class Engine(Holding):
                     if queue.waiters.line:  # it may have been woken for more than it takes
                         queue.waiters.wake_one()
                 elif waiter is not None:
-                    queue.waiters.stand(waiter)
+                    queue.waiters.add(waiter)
                     self.check()  # who stopped it may have woken everyone in line just before
         except LogError as exc:
             raise self.translated(exc) from exc
@@ -340,27 +344,27 @@ class Engine(Holding):
                 break
         return held, force
 
-    def stand(self, name: Any, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> str:
+    def add_waiter(self, name: Any, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> str:
         """Put the waiter in line: it is set when there may be a message that is wanted, or the unit of work is over.
-        Returns the queue's name, for `leave`.
+        Returns the queue's name, for `remove_waiter`.
 
         For callers that do not wait inside `get`. Raises Unavailable (2161) when the queue manager is ending.
         """
         queue = self._known(name)
         with self.lock:
             self.check_not_ending()
-            self._stand(queue, waiter, unit, wanted)
+            self._add_waiter(queue, waiter, unit, wanted)
         return queue.name
 
-    def leave(self, name: str, waiter: Waiter, unit: Uow | None = None, *, looked: bool = False) -> None:
+    def remove_waiter(self, name: str, waiter: Waiter, unit: Uow | None = None, *, looked: bool = False) -> None:
         """Take the waiter out of the line; if it was woken, and has not looked, the next is woken in its place."""
         with self.lock:
             queue = self._behind_alias(name)
-            self._leave(queue, waiter, unit)
+            self._remove_waiter(queue, waiter, unit)
             if queue is not None and waiter.is_set() and not looked:
                 queue.waiters.wake_one()
 
-    def pass_wake_on(self, name: str) -> None:
+    def wake_next(self, name: str) -> None:
         """Wake the next in line: a waiter that may have been woken will not take the message."""
         with self.lock:
             queue = self._behind_alias(name)
@@ -391,14 +395,14 @@ class Engine(Holding):
                         return
             self.clock.give_way()
 
-    def _gather(self, queue: Queue) -> None:
+    def _index_groups(self, queue: Queue) -> None:
         """Learn of the groups of the queue, a few messages at a time; what can't be read is left as above."""
         more = True
         with contextlib.suppress(QueueDamaged, OSError):
             while more:
                 with self.lock:
                     try:
-                        more = queue.gather(A_FEW)
+                        more = queue.index_groups(CHUNK_MESSAGES)
                     except BaseException as exc:
                         if queue.half_changed:
                             self._on_failure(exc)
@@ -415,7 +419,7 @@ class Engine(Holding):
         if limit > 1:
             limit = min(limit, max(1, queue.depth))
             if unit is None or not unit.for_client:
-                limit = min(limit, self._most_gets(2 * QUEUE_AND_SEQUENCE if unit is None else 3 * GET_COST))
+                limit = min(limit, self._most_gets(2 * QUEUE_PLACE_BYTES if unit is None else 3 * GET_COST))
             if unit is not None and not unit.for_client:  # what it may still have; with one it is told of the bound
                 limit = max(1, min(limit, self.max_uncommitted - unit.put_count - len(unit.gets)))
         look_at = limit
@@ -423,7 +427,7 @@ class Engine(Holding):
         full = True  # `limit` messages are wanted, as long as there is room for expiring those between them
         while True:
             self._room_for_gets(unit, limit)
-            freely = queue.gets_freely  # each time, since the lock may have been let go of
+            freely = queue.gets_unchecked  # each time, since the lock may have been let go of
             if not freely:
                 self._check_get(queue)
             elif unit is None and limit > 1 and not wanted.selective:
@@ -439,7 +443,7 @@ class Engine(Holding):
             if self.expire_locked(queue, expired, kept=2 * self.log.cost(GET_COST * limit) if chosen else 0):
                 look_at = max(look_at, 2 * limit)  # there may be as many live ones in front each time
                 gone += len(expired)
-                if gone >= MANY_EXPIRED:
+                if gone >= EXPIRED_CHUNK:
                     self.log.changed.unlocked(self.clock.give_way)
                     gone = 0
             elif chosen:  # the log has no room for saying so
@@ -474,7 +478,7 @@ class Engine(Holding):
     def _take_front(self, queue: Queue, front: Front, soon: bool) -> "_Found":
         """Log and apply that they are taken for good. The lock is held and the room is reserved."""
         messages, sequences = front.messages(queue.name), front.sequences
-        self.checkpointer.records += (len(sequences) - 1) // A_RECORD
+        self.checkpointer.records += (len(sequences) - 1) // MESSAGES_PER_RECORD
         record = Get(queue.id, sequences, front)
         return _Found([], messages, self._append_and_apply(record, self.clock.wall_us(), soon=soon))
 
@@ -488,7 +492,7 @@ class Engine(Holding):
             if some:
                 record = Get(queue.id, [entry.sequence for entry in some], some)
                 if some[0].persistent:
-                    self.checkpointer.records += (len(some) - 1) // A_RECORD
+                    self.checkpointer.records += (len(some) - 1) // MESSAGES_PER_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us(), soon=soon)
                 else:
                     self._apply_only(record, self.clock.wall_us())
@@ -514,7 +518,7 @@ class Engine(Holding):
                 more = True
                 while more:
                     with self.lock:
-                        self._room_for_gets(None, A_FEW)
+                        self._room_for_gets(None, CHUNK_MESSAGES)
                         if queue.deleted:
                             there = self.state.by_id.get(queue.id)  # it may have been recreated
                             if there is None:
@@ -525,9 +529,10 @@ class Engine(Holding):
                         if queue.definition.delivery_sequence != order:  # in which it has come as far as `position`
                             position, order = BEFORE_ALL, queue.definition.delivery_sequence
                         try:
-                            entries = [e for e in islice(queue.ready(A_FEW), A_FEW) if e.sequence < before]
+                            found = islice(queue.ready(CHUNK_MESSAGES), CHUNK_MESSAGES)
+                            entries = [entry for entry in found if entry.sequence < before]
                             if not entries:  # there are others in front
-                                entries = a_few(queue.after(position, before))
+                                entries = first_chunk(queue.after(position, before))
                                 position = _position(entries[-1], order) if entries else position
                         except BaseException as exc:
                             raise self.unreadable(queue, exc) from exc.__cause__
@@ -552,7 +557,7 @@ class Engine(Holding):
         Nobody's unit of work is rolled back so that a call may take more at once.
         """
         log, space = self.log, self.log.space  # which is released from `soft` on
-        return max(A_FEW, (min(space.limit, space.soft) - log.buffer.tail - space.promised) // cost)
+        return max(CHUNK_MESSAGES, (min(space.limit, space.soft) - log.buffer.tail - space.promised) // cost)
 
     def _room_for_gets(self, unit: Uow | None, count: int) -> int:
         """May so many messages be got, and has the log room for saying so? May let go of the lock for a while.
@@ -560,10 +565,10 @@ class Engine(Holding):
         Returns what is to be promised then for the unit of work.
         """
         if unit is not None:
-            return self._room_in(unit, count, 0 if unit.for_client else GET_COST * count, None, 0)
+            return self._room_for_calls(unit, count, 0 if unit.for_client else GET_COST * count, None, 0)
         if self.state.holding:
             self.log_held()
-        self._reserve(self.log.cost(QUEUE_AND_SEQUENCE * count), 0)
+        self._reserve(self.log.cost(QUEUE_PLACE_BYTES * count), 0)
         if self.refusal is not None:  # by now: it may have been said while this waited for the lock, or for room
             self.check()
         return 0
@@ -586,13 +591,13 @@ class Engine(Holding):
                 group, complete = wanted.group_id, wanted.all_available
                 gets = unit.gets
                 return in_logical_order(queue, gets, limit, group, now, complete=complete, read=may_read), []
-            several = _with(queue, wanted, read=may_read) if wanted.selective else queue.ready(look_at)
+            several = _select(queue, wanted, read=may_read) if wanted.selective else queue.ready(look_at)
             chosen: list[Entry] = []
             expired: list[Entry] = []
             for entry in several:
                 if 0 < entry.expires <= now:
-                    expired.append(queue.keep(entry))
-                    if len(expired) >= max(look_at, MANY_EXPIRED):
+                    expired.append(queue.resident_entry(entry))
+                    if len(expired) >= max(look_at, EXPIRED_CHUNK):
                         break
                 else:
                     chosen.append(entry)
@@ -637,7 +642,7 @@ class Engine(Holding):
         wall = self.clock.wall_us()
         for at in range(0, len(entries), 100):
             some = entries[at : at + 100]
-            room = self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE * len(some)), kept)
+            room = self.log.reserve(self.log.cost(QUEUE_PLACE_BYTES * len(some)), kept)
             if self.refusal is not None or queue.damaged or queue.deleted:  # since the lock may have been let go of
                 return False
             claimed = [self._claim(queue, entry) for entry in some]
@@ -660,9 +665,9 @@ class Engine(Holding):
         with self.lock:
             verbs.check_get(queue)
             before = queue.next_sequence
-        return self._look_at(queue, before, wanted)
+        return self._browse(queue, before, wanted)
 
-    def _look_at(self, queue: Queue, before: int, wanted: Wanted) -> Iterator[Message]:
+    def _browse(self, queue: Queue, before: int, wanted: Wanted) -> Iterator[Message]:
         position, order = BEFORE_ALL, queue.definition.delivery_sequence
         behind: list[tuple[str, Position]] = []  # in orders that were altered meanwhile, how far it had come
         while True:
@@ -675,9 +680,9 @@ class Engine(Holding):
                     if not wanted.selective:
                         found = queue.after(position, before)
                     else:
-                        found = _with(queue, wanted, behind=position)
-                        found = _between(queue, found, position, before)
-                    entries = a_few(found if not behind else _not_looked_at(found, behind))
+                        found = _select(queue, wanted, behind=position)
+                        found = _within(queue, found, position, before)
+                    entries = first_chunk(found if not behind else _not_yet_seen(found, behind))
                 except BaseException as exc:
                     raise self.unreadable(queue, exc) from exc.__cause__
             if not entries:

@@ -4,7 +4,7 @@ from qmgr.message import HEAD, PERSISTENT, STANDING
 
 READY, LOCKED, GONE = 0, 1, 2
 COPY = 3  # of a ready message that is in a segment only
-PUT_TIME = 16  # where it stands in the head
+PUT_TIME_OFFSET = 16  # in the head
 NOWHERE = 0  # no segment has the entry
 OVERHEAD = 400  # bytes that an entry takes in memory beyond its head and body, about
 
@@ -43,7 +43,7 @@ class Entry:
     @property
     def put_time(self) -> int:
         """Microseconds since 1970-01-01 UTC."""
-        return int.from_bytes(self.head[PUT_TIME : PUT_TIME + 8], "little")
+        return int.from_bytes(self.head[PUT_TIME_OFFSET : PUT_TIME_OFFSET + 8], "little")
 
     def __lt__(self, other: "Entry") -> bool:
         return self.sequence < other.sequence

@@ -113,11 +113,11 @@ class ErrorLogFile:
         data = line.encode("utf-8", "replace") + b"\n"
         with self._lock, contextlib.suppress(OSError):
             if self._file is not None and not self._file.still_open():
-                self._let_go()
+                self._close_file()
             if self._file is None or self._length + len(data) > self._config.size:
                 self._open(len(data))
             elif not self._disk.exists(self._path(1)):
-                self._begin_anew(len(data))
+                self._reopen(len(data))
             assert self._file is not None
             try:
                 self._file.write(self._length, data)
@@ -126,10 +126,10 @@ class ErrorLogFile:
                 raise
             self._length += len(data)
             if self._closed:  # the last words, after which nobody closes it
-                self._let_go()
+                self._close_file()
 
     def _open(self, size: int) -> None:
-        self._let_go()
+        self._close_file()
         self._disk.mkdir(self._directory)  # and none above it: that the queue manager's own is gone is to be seen
         newest = self._path(1)
         if self._disk.exists(newest):
@@ -138,14 +138,14 @@ class ErrorLogFile:
                 self._length = self._file.size()
                 if self._length + size <= self._config.size:
                     return
-            self._let_go()
+            self._close_file()
             for number in range(FILES - 1, 0, -1):
                 if self._disk.exists(self._path(number)):
                     self._disk.rename(self._path(number), self._path(number + 1))
         self._file = self._disk.open(newest, create=True)
         self._length = 0
 
-    def _begin_anew(self, size: int) -> None:
+    def _reopen(self, size: int) -> None:
         """Somebody has taken it away, or nobody may look where it is: then what is said goes on into that one."""
         taken, length = self._file, self._length
         self._file = None
@@ -164,9 +164,9 @@ class ErrorLogFile:
     def close(self) -> None:
         """Keep no file open; what is said later is written all the same."""
         self._closed = True
-        self._let_go()
+        self._close_file()
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(OSError):

@@ -14,21 +14,21 @@ import queue
 from typing import Any
 
 # The way out where the system lets nobody have a file:
-WHOSE = "be the user whose it is, or correct its mode or its directory's"
+OWNER_ADVICE = "be the user whose it is, or correct its mode or its directory's"
 
 
-MUCH = 100  # characters, or bytes, of a value that a sentence shows
+MAX_QUOTED = 100  # characters, or bytes, of a value that a sentence shows
 
 
 def quoted(value: object) -> str:
     """A value that was given, as sentences have it, whatever it is: of a long one its beginning."""
-    if isinstance(value, (str, bytes, bytearray)) and len(value) > MUCH:
-        return f"{value[:MUCH]!r}..."
+    if isinstance(value, (str, bytes, bytearray)) and len(value) > MAX_QUOTED:
+        return f"{value[:MAX_QUOTED]!r}..."
     try:
         text = repr(value)
     except Exception:  # of an int that has thousands of digits Python makes no text
         return f"one {type(value).__name__}"
-    return text if len(text) <= 4 * MUCH else f"{text[: 4 * MUCH]}..."
+    return text if len(text) <= 4 * MAX_QUOTED else f"{text[: 4 * MAX_QUOTED]}..."
 
 
 class Reason(enum.IntEnum):

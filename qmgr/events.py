@@ -55,7 +55,7 @@ ATTRIBUTES: dict[str, Any] = {
     "max_depth": 5000,
     "non_persistent_class": "HIGH",  # so the event that it has ended is there when it is started again
 }  # of an event queue that the queue manager defines
-MOST = 1000  # events that wait to be put
+MAX_PENDING = 1000  # events
 
 
 @attrs.frozen
@@ -86,7 +86,7 @@ class Events:
         self._state = state
         self._began_us = now_us
         self._began = {queue.id: (queue.next_sequence, queue.depth) for queue in state.queues.values()}
-        self.pending: deque[Event] = deque(maxlen=MOST)
+        self.pending: deque[Event] = deque(maxlen=MAX_PENDING)
         self._extents: tuple[int, str, str] | None = None
         self.process = ""  # that runs the queue manager
         self.caller = threading.local()  # `name`: whose call a thread makes, where that is a client's
@@ -165,7 +165,7 @@ class Events:
         if self._extents != (current, restart, media):
             before = self._extents[0] if self._extents is not None else current
             self._extents = current, restart, media
-            for number in range(max(min(before + 1, current), current - MOST + 1), current + 1):
+            for number in range(max(min(before + 1, current), current - MAX_PENDING + 1), current + 1):
                 extent = name(number)
                 self._note(
                     LOGGER,
@@ -177,6 +177,6 @@ class Events:
                     logPath=path,
                 )
 
-    def extents_untold(self) -> None:
+    def skip_extents(self) -> None:
         """Nobody wants to hear of them now."""
         self._extents = None

@@ -10,7 +10,7 @@ from itertools import groupby, islice
 
 from qmgr.batch import put_time
 from qmgr.entry import COPY, READY, Entry
-from qmgr.gathered import EVERYTHING, MOST, Gathered, place_of, position_of
+from qmgr.group_index import END_PLACE, MAX_INDEXED, GroupIndex, place_of, position_of
 from qmgr.ids import (
     BEFORE_ALL,
     CORRELATION_ID,
@@ -18,14 +18,14 @@ from qmgr.ids import (
     MESSAGE_ID,
     Arrays,
     Hit,
-    Kept,
-    Learnt,
+    IndexArray,
+    IndexUpdate,
+    MemoryIndex,
     Position,
-    Resident,
+    extended_index,
     hash_of,
     id_of,
-    kept_place,
-    with_more,
+    packed_place,
 )
 from qmgr.lane import Lane, in_order
 from qmgr.message import group_of, ids_of
@@ -36,7 +36,7 @@ from qmgr.segments import LAST_SEQUENCE, SEQUENCE, SLOT, Segment, SegmentReader,
 class Finding(Paging):
     """What of a queue can be got, and in which order."""
 
-    __slots__ = ("_fifo", "_gathered", "_known_levels", "_levels_of", "name", "next_sequence")
+    __slots__ = ("_fifo", "_group_index", "_known_levels", "_levels_of", "name", "next_sequence")
 
     def __init__(self, name: str, reader: SegmentReader, arrays: Arrays, buffers: tuple[int, int]) -> None:
         super().__init__(reader, arrays, buffers)
@@ -45,7 +45,7 @@ class Finding(Paging):
         self._fifo = False  # not by priority, but in the order of commit alone
         self._levels_of = 0, False  # what the levels below were made of
         self._known_levels: list[list[Lane]] = []
-        self._gathered: Gathered | None = None  # its message groups, once somebody has asked for them
+        self._group_index: GroupIndex | None = None  # its message groups, once somebody has asked for them
 
     def position(self, entry: Entry) -> Position:
         return (0 if self._fifo else -entry.priority), entry.sequence
@@ -62,7 +62,7 @@ class Finding(Paging):
             occupied ^= 1 << number
             entry = lane.first()
             while entry is None and lane.more:
-                self.bring(lane)
+                self.make_entries(lane)
                 entry = lane.first()
             if entry is None:
                 self._occupied ^= 1 << number
@@ -74,7 +74,7 @@ class Finding(Paging):
         """The entries that can be got, in the order in which they would be: `count`, or more. Raises as `first`."""
         for lanes in self._levels():
             for lane in lanes:
-                self.bring_up_to(lane, count)
+                self.make_entries_up_to(lane, count)
             for entry in lanes[0].ready() if len(lanes) == 1 else in_order(lanes):
                 yield entry
                 count -= 1
@@ -128,7 +128,7 @@ class Finding(Paging):
                 yield entry
             if not lane.behind:
                 return
-            self._spread(lane)
+            self._unpack_next(lane)
 
     def claim(self, entry: Entry) -> Entry | None:
         """The entry to take for one that was looked up before the lock was let go of; None: it can't be got any more.
@@ -138,7 +138,7 @@ class Finding(Paging):
         if entry.status != COPY:
             return entry if entry.status == READY else None
         lane, sequence = self._lanes[entry.priority << 1 | entry.persistent], entry.sequence
-        held = self._elsewhere.get(sequence)
+        held = self._resident.get(sequence)
         if held is None and not lane.holds_paged(sequence):
             held = lane.find(sequence)
             return held if held is not None and held.status == READY else None
@@ -188,7 +188,7 @@ class Finding(Paging):
         if which not in self._by_id:
             self._indexed = True
             ready = [entry for entry in self.in_memory() if entry.status == READY]
-            self._by_id[which] = Resident(which, ready, self.position)
+            self._by_id[which] = MemoryIndex(which, ready, self.position)
         resident = self._by_id[which]
         found: Iterable[Entry] = resident.get(key, behind) if key in resident else ()
         paged = [lane for lane in self._lanes.values() if lane.paged]
@@ -226,18 +226,18 @@ class Finding(Paging):
             first = line[place].cell
             if lane.low_at[0] == segment.number:
                 first = max(first, lane.low_at[1])
-            for number in self._arrays.cells(segment, which, made, at, first, self._held_cells):
+            for number in self._arrays.cells(segment, which, made, at, first, self._resident_cells):
                 block = segment.block_of(lane.priority, number)
                 if block is not None and block.first > lane.high:
                     return
                 if block is not None:
                     cell = self.reader.read_one(segment, block, number, self._arrays.place(segment, number))
                     _, sequence, message = cell
-                    paged = lane.holds_paged(sequence) and sequence not in self._elsewhere
+                    paged = lane.holds_paged(sequence) and sequence not in self._resident
                     if paged and id_of(message, which) == key:
                         yield self._entry(segment, block, cell)
 
-    def unindexed(self, which: int, but: set[int]) -> tuple[Segment, Kept] | None:
+    def unindexed(self, which: int, but: set[int]) -> tuple[Segment, IndexArray] | None:
         """A copy of a segment that has messages which finding one by an id has to know, and what is known of it."""
         for segment in self.segments.values():
             known = self._arrays.known(segment, which)
@@ -245,7 +245,7 @@ class Finding(Paging):
                 return segment.copy(), known
         return None
 
-    def read_hashes(self, segment: Segment, which: int, known: Kept) -> Learnt:
+    def read_hashes(self, segment: Segment, which: int, known: IndexArray) -> IndexUpdate:
         """Read those of a segment's cells that are not known. Raises QueueDamaged, OSError."""
         first = len(known.numbers)
         blocks = [block for line in segment.blocks.values() for block in line if block.cell >= first]
@@ -253,12 +253,12 @@ class Finding(Paging):
         for block in sorted(blocks, key=lambda one: one.cell):
             at = SLOT * block.cells
             for _, sequence, message in self.reader.read(segment, block):
-                place = kept_place(at, crc_of_cell(SEQUENCE.pack(sequence), message))
+                place = packed_place(at, crc_of_cell(SEQUENCE.pack(sequence), message))
                 found.append((hash_of(id_of(message, which)), place))
                 at += len(message)
-        return with_more(known, found)
+        return extended_index(known, found)
 
-    def learn(self, segment: Segment, which: int, learnt: Learnt) -> bool:
+    def learn(self, segment: Segment, which: int, learnt: IndexUpdate) -> bool:
         """What was read of a copy of the segment, unless it is no more. False: there is no room to keep it."""
         if segment.number not in self.segments:
             return True
@@ -268,22 +268,23 @@ class Finding(Paging):
     # ---- groups
 
     @property
-    def gathered(self) -> Gathered | None:
+    def group_index(self) -> GroupIndex | None:
         """Its message groups; None while nobody knows them all, or where there are too many messages."""
-        return self._gathered if self._gathered is not None and self._gathered.complete else None
+        return self._group_index if self._group_index is not None and self._group_index.complete else None
 
     @property
-    def gatherable(self) -> bool:
+    def can_index_groups(self) -> bool:
         """Are there few enough messages to know all groups?"""
-        return self._gathered is not None or 2 * self.depth <= MOST  # so one that was dropped is not made anew at once
+        # so one that was dropped is not made anew at once
+        return self._group_index is not None or 2 * self.depth <= MAX_INDEXED
 
-    def gather(self, most: int) -> bool:
+    def index_groups(self, most: int) -> bool:
         """Learn the groups of up to `most` further messages; True: there may be more. Raises QueueDamaged, OSError."""
-        if self._gathered is None:
-            if not self.gatherable:
+        if self._group_index is None:
+            if not self.can_index_groups:
                 return False
-            self._gathered = Gathered()
-        made = self._gathered
+            self._group_index = GroupIndex()
+        made = self._group_index
         try:
             for entry in islice(self.after(position_of(made.reached), self.next_sequence), most):
                 most -= 1
@@ -291,10 +292,10 @@ class Finding(Paging):
                 made.reached = place_of(position)
                 made.add(position, entry.head)
         except BaseException:
-            self._gathered = None
+            self._group_index = None
             raise
         if most:
-            made.reached = EVERYTHING
+            made.reached = END_PLACE
         return not made.complete
 
     def at(self, position: Position) -> Entry:
@@ -305,15 +306,15 @@ class Finding(Paging):
         return entry
 
     def _can_be_got(self, entry: Entry) -> None:
-        made = self._gathered
+        made = self._group_index
         if made is not None:
             made.add(self.position(entry), entry.head)
             if not made.worthwhile:
-                self._gathered = None
+                self._group_index = None
 
     def _can_not_be_got(self, entry: Entry) -> None:
-        if self._gathered is not None:
-            self._gathered.remove(self.position(entry), entry.head)
+        if self._group_index is not None:
+            self._group_index.remove(self.position(entry), entry.head)
 
     # ---- by sequence, for replay
 
@@ -326,11 +327,11 @@ class Finding(Paging):
             for lane in lanes:
                 entry = lane.first()
                 if entry is None and lane.behind and not lane.paged:
-                    self._spread(lane)
+                    self._unpack_next(lane)
                     entry = lane.first()
                 if entry is not None and entry.sequence == sequence:
                     return entry
-                if lane.holds_paged(sequence) and sequence not in self._elsewhere:
+                if lane.holds_paged(sequence) and sequence not in self._resident:
                     paged = self._find_paged(lane, sequence)
                     if paged is not None:
                         return paged

@@ -7,7 +7,7 @@ state but the unit's own gets: when it is backed out the group is there again, w
 
 With `complete` a group is begun only when all of it is there: each number up to that of the last one.
 
-Where groups can begin is known from gathered.py. A queue with too many messages for that is looked through.
+Where groups can begin is known from group_index.py. A queue with too many messages for that is looked through.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ from qmgr.message import group_of, group_sequence_of, is_last_in_group
 from qmgr.queue import Queue
 
 Gets = Sequence[tuple[Queue, Entry]]
-A_LOT = 10_000  # messages that are looked at in one go where nobody can be let in between
+GROUP_CHUNK = 10_000  # messages that are looked at in one go where nobody can be let in between
 
 
 def in_logical_order(
@@ -85,18 +85,18 @@ class _Search:
     def _candidates(self) -> Iterator[Entry]:
         """Messages among which are all that may come next, in order."""
         queue = self.queue
-        if queue.gathered is None and queue.gatherable:
+        if queue.group_index is None and queue.can_index_groups:
             if not self.read:
                 raise Unindexed
-            while queue.gather(A_LOT):
+            while queue.index_groups(GROUP_CHUNK):
                 pass
-        gathered = queue.gathered
-        if gathered is None:
+        index = queue.group_index
+        if index is None:
             return queue.after(self.behind, queue.next_sequence)
-        places = gathered.beginnings(self.behind, whole=self.complete)
+        places = index.beginnings(self.behind, whole=self.complete)
         begun = {group_of(entry.head) for entry in self.mine} - {b""} if self.complete else set()
         if begun:  # which may be whole with what this unit of work has of them
-            others = {place for group in begun for place in gathered.firsts(group) if place > self.behind}
+            others = {place for group in begun for place in index.firsts(group) if place > self.behind}
             places = iter(sorted({*places, *others}) if others else places)
         return map(queue.at, places)
 
@@ -112,8 +112,8 @@ class _Search:
 
     def _is_complete(self, group: bytes) -> bool:
         """Is all of the group on the queue, or got by this unit of work?"""
-        gathered = self.queue.gathered
-        if gathered is not None and not self.now_us and gathered.is_whole(group):
+        index = self.queue.group_index
+        if index is not None and not self.now_us and index.is_whole(group):
             return True
         mine = [entry for entry in [*self.mine, *self.chosen.values()] if group_of(entry.head) == group]
         there = [*mine, *self._live(self._of(group))]

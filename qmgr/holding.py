@@ -1,7 +1,8 @@
 """What becomes of messages that are held for a client: they are got, or refused, or given back; see `delivery.py`.
 
-A holder is a unit of work of which nothing is ever logged, and no room in the log is promised for it. So who accepts or
-refuses takes over what was held, with the room that this needs, in a unit of work that is logged as any other.
+A holder is a unit of work of which nothing is ever logged, and no room in the log is promised for it. So whoever
+accepts or refuses takes over what was held, with the room that this needs, in a unit of work that is logged as any
+other.
 """
 
 import contextlib
@@ -9,7 +10,7 @@ from collections.abc import Callable
 
 from qmgr.entry import Entry
 from qmgr.errors import Mistake, MQError, Reason, ResourceProblem
-from qmgr.logged import TakesWaiting
+from qmgr.logged import WouldWait
 from qmgr.queue import Queue
 from qmgr.requeue import Requeue
 from qmgr.threads import Alive
@@ -17,7 +18,7 @@ from recovery.records import GET_COST
 from recovery.uows import ACTIVE, BACKED_OUT, Uow
 
 Pair = tuple[Queue, Entry]
-A_LOT = 500  # messages that are refused in one unit of work
+REJECTS_PER_UNIT = 500
 
 
 class Locks(dict[Pair, None]):
@@ -40,7 +41,7 @@ class Holding(Requeue):
             holder.gets = Locks()
             return holder
         except BaseException:
-            self.disown(holder)
+            self.discard_unit(holder)
             raise
 
     def accept_later(self, holder: Uow, held: list[Pair], unit: Uow | None) -> int:
@@ -62,7 +63,7 @@ class Holding(Requeue):
         """
         if late:
             held = self._still(holder, held)
-        end, lot = 0, min(A_LOT, self.max_uncommitted)
+        end, lot = 0, min(REJECTS_PER_UNIT, self.max_uncommitted)
         for at in range(0, len(held), lot):
             some = held[at : at + lot]
             try:
@@ -93,14 +94,14 @@ class Holding(Requeue):
     def give_up(self, holder: Uow) -> None:
         """The holder's client is gone: what it has may be what ended it, so it returns with a higher backout count.
 
-        Raises TakesWaiting in a thread that may not wait for room: what it has then is for a later call.
+        Raises WouldWait in a thread that may not wait for room: what it has then is for a later call.
         """
         if self.refusal is None and holder.state is ACTIVE:
             later = False
             try:
                 with contextlib.suppress(MQError):  # nobody is there to be told; what is left belongs to all again
                     self.reject_later(holder, list(holder.gets))
-            except TakesWaiting:
+            except WouldWait:
                 later = True
                 raise
             finally:
@@ -134,7 +135,7 @@ class Holding(Requeue):
         acknowledge outside of one.
         """
         with self.translating(), self.lock:
-            self._room_in(unit, counted, GET_COST * len(held), None, 0)
+            self._room_for_calls(unit, counted, GET_COST * len(held), None, 0)
             if len(self._still(holder, held)) != len(held):
                 raise Mistake(
                     "a message that is acknowledged is not held for this client any more; it will be delivered again",

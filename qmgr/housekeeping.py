@@ -21,22 +21,22 @@ from logger.space import NO_LIMIT
 from qmgr.engine import Engine
 from qmgr.entry import Entry
 from qmgr.errorlog import ErrorLog
-from qmgr.logged import MORE_LOG, full
+from qmgr.logged import LOG_FULL_ADVICE, log_full_text
 from qmgr.queue import Queue
 from qmgr.retention import Retention
-from qmgr.threads import Apart, Worker
+from qmgr.threads import ShieldedWorker, Worker
 from qmgr.units import rolled_forward
 from recovery.checkpoint import OnTaken
 from recovery.errors import QueueDamaged
 from recovery.uows import ACTIVE, Uow
 
-RETRY_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
-CHORES_NS = 10_000_000_000  # between looks whether a media image or an archive is due
-AGAIN_NS = 60_000_000_000  # until it is said again that the disk has no room, which calls and checkpoints try for hours
-SETTLED_NS = 1_000_000_000  # that a log has room before it is no longer full: each unit backed out gives some back
-TICK = 1.0  # seconds between looks at the clock
-MARGIN = 65536  # bytes of the disk that are not counted on: a checkpoint begins new pages
-A_SWEEP = 100  # messages whose time is over that are removed before others go on
+RETRY_INTERVAL_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
+CHORES_INTERVAL_NS = 10_000_000_000  # between looks whether a media image or an archive is due
+REPORT_INTERVAL_NS = 60_000_000_000  # of a disk that has no room, which calls and checkpoints try for hours
+NOT_FULL_AFTER_NS = 1_000_000_000  # that a full log has had room again: each unit backed out gives some back
+TICK_S = 1.0  # between looks at the clock
+DISK_MARGIN_BYTES = 65536  # that are not counted on: a checkpoint begins new pages
+SWEEP_CHUNK = 100  # expired messages that are removed before others go on
 
 
 def _hindrance(exc: OSError | LogDamaged) -> str:
@@ -45,7 +45,7 @@ def _hindrance(exc: OSError | LogDamaged) -> str:
     return f" and can get no more room ({exc}):{way} commit or back out the units of work that are open"
 
 
-def for_rewrites(total: int) -> int:
+def rewrite_reserve(total: int) -> int:
     """The bytes of a disk of so many that puts leave, to rewrite a segment of which half is gone."""
     return min(10 << 20, total // 16)  # segments have 16 MiB, and what one checkpoint appends beyond that
 
@@ -75,23 +75,23 @@ class Housekeeper:
         self._swept_ns = clock.elapsed_ns()
         self._failed_ns = 0
         self._hindrance = ""  # what a checkpoint failed for, as in `make_space`
-        self._told: tuple[int | None, int] = 0, 0  # errno of a checkpoint that failed, and when that was said
-        self._grew: tuple[int | None, int] = 0, 0  # the same of an extent that was to be made for a call
+        self._checkpoint_report: tuple[int | None, int] = 0, 0  # errno of one that failed, and when that was said
+        self._grow_report: tuple[int | None, int] = 0, 0  # the same of an extent that was to be made for a call
         self._scarce_ns = 0  # when checkpoints gave back no room on the disk
         self._refused_ns = 0  # when it was said last that puts are refused for that
-        self._for_rewrites = 0  # bytes left of what puts leave for them, for the checkpoint under way
-        engine.state.to_spare, engine.state.take_room = self._to_spare, self._take_room
+        self._rewrite_reserve = 0  # bytes left of it for the checkpoint under way
+        engine.state.spare_bytes, engine.state.take_room = self._spare_bytes, self._take_room
         self._looked_ns = clock.elapsed_ns()
         self._chores = chores
-        self._busy: Worker | None = None
-        self._taking: Apart | None = None  # a checkpoint, for the main thread, which may have been struck
+        self._chores_thread: Worker | None = None
+        self._checkpoint_thread: ShieldedWorker | None = None  # for the main thread, which may have been struck
         self._on_failure = on_failure
         self._needed = 0  # bytes of log that room is being made for: no extent is given back that they go to
         self._wake = threading.Event()
         self._ending = False
         self._one_at_a_time = threading.RLock()
         self._was_full = False
-        self._room_ns: int | None = None  # since when there is room again
+        self._room_since_ns: int | None = None  # there is room again
         self._thread: Worker | None = None
         self._on_tick: Callable[[], None] = lambda: None
 
@@ -110,7 +110,7 @@ class Housekeeper:
     def notice(self, *, may_wait: bool = True) -> None:
         """A call has ended: is there something to do? An event loop may not wait for it."""
         if self._was_full:
-            self._look_whether_full()
+            self._check_whether_full()
         self._engine.attention = self._engine.watchful or self._was_full
         if self._engine.urgent or self._checkpointer.limit_reached():
             if self._thread is None or (may_wait and self._checkpointer.overdue()):
@@ -124,7 +124,7 @@ class Housekeeper:
         """No more work after this."""
         self._ending = True
         self._wake.set()
-        for thread in (self._thread, self._busy, self._taking):
+        for thread in (self._thread, self._chores_thread, self._checkpoint_thread):
             if thread is not None:
                 thread.await_end()
 
@@ -140,10 +140,10 @@ class Housekeeper:
 
     def _look(self) -> None:
         """Wait for the next look, and do what is due then."""
-        self._clock.wait(self._wake, min(TICK, self._sync_ns / 1e9) if self._sync_ns else TICK)
+        self._clock.wait(self._wake, min(TICK_S, self._sync_ns / 1e9) if self._sync_ns else TICK_S)
         self._wake.clear()
         if self._was_full:
-            self._look_whether_full()
+            self._check_whether_full()
         self._look_at_disk()
         if not self._ending and self._engine.refusal is None and (self._engine.urgent or self._timed()):
             self.work()
@@ -164,7 +164,7 @@ class Housekeeper:
         return (
             self._checkpointer.due()
             or now - self._swept_ns >= self._expiry_ns
-            or now - self._looked_ns >= CHORES_NS
+            or now - self._looked_ns >= CHORES_INTERVAL_NS
             or (self._sync_ns > 0 and now - self._synced_ns >= self._sync_ns)
         )
 
@@ -172,10 +172,10 @@ class Housekeeper:
         """Media images and the archive, in a thread of their own since they may take long."""
         if self._thread is None:
             self._chores()
-        elif self._busy is None or not self._busy.is_alive():
+        elif self._chores_thread is None or not self._chores_thread.is_alive():
             thread = Worker(self._chores, f"CHORES-{self._engine.name}")
             thread.start()  # where there are too many already it raises: nobody is to wait for this one
-            self._busy = thread
+            self._chores_thread = thread
 
     def work(self) -> None:
         """Do what is due. What goes wrong with a checkpoint is said, and is no reason for a call to fail."""
@@ -192,7 +192,7 @@ class Housekeeper:
                 if self._clock.elapsed_ns() - self._swept_ns >= self._expiry_ns:
                     self._swept_ns = self._clock.elapsed_ns()
                     self.sweep()
-            if self._clock.elapsed_ns() - self._looked_ns >= CHORES_NS:
+            if self._clock.elapsed_ns() - self._looked_ns >= CHORES_INTERVAL_NS:
                 self._looked_ns = self._clock.elapsed_ns()
                 self._do_chores()
         except LogError as exc:
@@ -207,7 +207,7 @@ class Housekeeper:
         self, *, clean: bool = False, on_taken: OnTaken = lambda checkpoint, catalogue: None
     ) -> bool:
         """Take a checkpoint; False when there is no room on the disk for it, or no descriptor."""
-        if self._failed_ns and not clean and self._clock.elapsed_ns() - self._failed_ns < RETRY_NS:
+        if self._failed_ns and not clean and self._clock.elapsed_ns() - self._failed_ns < RETRY_INTERVAL_NS:
             return False
         try:
             self.checkpoint(clean=clean, on_taken=on_taken)
@@ -217,9 +217,9 @@ class Housekeeper:
             self._failed_ns = self._clock.elapsed_ns()
             self._look_at_disk()
             self._hindrance = _hindrance(exc)
-            why, since = self._told
-            if exc.errno != why or self._failed_ns - since >= AGAIN_NS:
-                self._told = exc.errno, self._failed_ns
+            why, since = self._checkpoint_report
+            if exc.errno != why or self._failed_ns - since >= REPORT_INTERVAL_NS:
+                self._checkpoint_report = exc.errno, self._failed_ns
                 self._errors.say("AMQ9002", text=f"{exc}; {advice(exc)} soon: it is tried again")
             return False
         return True
@@ -232,7 +232,7 @@ class Housekeeper:
         with self._engine.lock:
             self._engine.log_held()
             self._engine.count_promises()
-        self._for_rewrites = for_rewrites(self._room()[1])
+        self._rewrite_reserve = rewrite_reserve(self._room()[1])
         try:
             try:
                 self._take(clean, on_taken)
@@ -248,7 +248,7 @@ class Housekeeper:
             raise
         self._failed_ns = 0
         self._hindrance = ""
-        self._told = 0, 0
+        self._checkpoint_report = 0, 0
         self._fit_log(clean)
         self._look_at_disk()
         self._retention.keep_house()
@@ -256,16 +256,18 @@ class Housekeeper:
     def _take(self, clean: bool, on_taken: OnTaken) -> None:
         """An interrupt in the midst of it would stop the queue manager: the main thread has another one take it."""
         if self._thread is not None and not clean and threading.current_thread() is threading.main_thread():
-            self._taking = Apart(lambda: self._take_unheard(on_taken), f"CHECKPOINT-{self._engine.name}")
+            self._checkpoint_thread = ShieldedWorker(
+                lambda: self._take_and_report(on_taken), f"CHECKPOINT-{self._engine.name}"
+            )
             with contextlib.suppress(RuntimeError):  # where there can be no more threads
-                self._taking.start()
-            if self._taking.started:
-                self._taking.wait()
+                self._checkpoint_thread.start()
+            if self._checkpoint_thread.started:
+                self._checkpoint_thread.wait()
                 return
         self._checkpointer.take(clean=clean, on_taken=on_taken)
 
-    def _take_unheard(self, on_taken: OnTaken) -> None:
-        """The same, if need be without somebody who waits for it, and would tell what it has failed for."""
+    def _take_and_report(self, on_taken: OnTaken) -> None:
+        """Take a checkpoint; tell of a failure here, since whoever waited for it may have been struck."""
         try:
             self._checkpointer.take(on_taken=on_taken)
         except BaseException as exc:
@@ -289,7 +291,7 @@ class Housekeeper:
         log, state = self._engine.log, self._engine.state
         with contextlib.suppress(OSError):
             if state.disk.same_file_system(state.directory, log.config.path) and not log.reusable_bytes():
-                return self._to_spare() >= log.config.extent_bytes + for_rewrites(self._room()[1])
+                return self._spare_bytes() >= log.config.extent_bytes + rewrite_reserve(self._room()[1])
         return True
 
     def _gives_back_files(self, exc: OSError) -> bool:
@@ -311,10 +313,10 @@ class Housekeeper:
         """
         log, state = self._engine.log, self._engine.state
         room, total = self._room()
-        room -= for_rewrites(total)
+        room -= rewrite_reserve(total)
         with log.lock:
-            put_limit, near = self._since() + room, log.buffer.tail + log.space.capacity // 8
-            if put_limit < near and not self._checkpointer.under_way():  # it is worth to look at each: many may be gone
+            put_limit, near = self._unwritten_from() + room, log.buffer.tail + log.space.capacity // 8
+            if put_limit < near and not self._checkpointer.under_way():  # worth a look at each: many may be gone
                 in_memory = state.unwritten() + sum(unit.put_bytes for unit in state.uows)
                 put_limit = max(put_limit, log.buffer.tail + room - in_memory)
             if self._checkpointer.under_way():  # it has taken room from puts
@@ -329,16 +331,16 @@ class Housekeeper:
         with contextlib.suppress(OSError):
             free, total = state.disk.free_bytes(state.directory)
             if total:  # some that are no disks say nothing
-                return free - MARGIN - 2 * PAGE * len(state.by_id), total
+                return free - DISK_MARGIN_BYTES - 2 * PAGE * len(state.by_id), total
         return NO_LIMIT, NO_LIMIT
 
-    def _since(self) -> int:
+    def _unwritten_from(self) -> int:
         """The LSN from which on messages may be in the log only, less the bytes of those that came before it."""
         return self._engine.log.state.checkpoint - self._checkpointer.in_flight
 
-    def _to_spare(self) -> int:
+    def _spare_bytes(self) -> int:
         """The bytes that the disk has beside what messages need that are in the log only."""
-        return self._room()[0] - (self._engine.log.buffer.tail - self._since())
+        return self._room()[0] - (self._engine.log.buffer.tail - self._unwritten_from())
 
     def _take_room(self, size: int, rewrites: bool) -> bool:
         """May a checkpoint take so many bytes of the disk for what may stay where it is? Puts then go less far.
@@ -348,12 +350,12 @@ class Housekeeper:
         log = self._engine.log
         with log.lock:
             space = log.space
-            kept = min(size, self._for_rewrites) if rewrites else 0
+            kept = min(size, self._rewrite_reserve) if rewrites else 0
             put_limit = space.put_limit - (size - kept)
             taken = put_limit < space.put_limit
-            if size > self._to_spare() or (taken and log.buffer.tail + space.promised > put_limit):
+            if size > self._spare_bytes() or (taken and log.buffer.tail + space.promised > put_limit):
                 return False
-            self._for_rewrites -= kept
+            self._rewrite_reserve -= kept
             space.set_put_limit(put_limit)
             return True
 
@@ -370,7 +372,7 @@ class Housekeeper:
         with self._awaiting(), self._one_at_a_time:  # one under way may give some back
             if fits():
                 return ""
-            if now - self._scarce_ns >= RETRY_NS:
+            if now - self._scarce_ns >= RETRY_INTERVAL_NS:
                 for _ in range(2):  # the second one deletes what the first one lets go of
                     if self.checkpoint_if_possible() and fits():
                         return ""
@@ -379,7 +381,7 @@ class Housekeeper:
             f"the file system of {self._engine.state.directory} has no more room than messages need that are in the "
             f"log only; make room there, or get messages"
         )
-        if now - self._refused_ns >= AGAIN_NS or not self._refused_ns:
+        if now - self._refused_ns >= REPORT_INTERVAL_NS or not self._refused_ns:
             self._refused_ns = now
             self._errors.say("AMQ9017", text=why)
         return f"queue manager {self._engine.name!r} has no room for more messages: {why}, and try again"
@@ -415,13 +417,13 @@ class Housekeeper:
                 return ""
         try:
             if self._grow(spare):
-                self._grew = 0, 0
+                self._grow_report = 0, 0
                 return ""
         except (OSError, LogDamaged) as exc:  # nothing has changed
             hindered = _hindrance(exc)
             now, why = self._clock.elapsed_ns(), getattr(exc, "errno", None)
-            if why != self._grew[0] or now - self._grew[1] >= AGAIN_NS:
-                self._grew = why, now
+            if why != self._grow_report[0] or now - self._grow_report[1] >= REPORT_INTERVAL_NS:
+                self._grow_report = why, now
                 self._errors.say("AMQ6708", text=str(exc))
         with self._awaiting(), self._one_at_a_time:
             with log.lock:
@@ -438,8 +440,8 @@ class Housekeeper:
                 if not self._was_full:
                     self._errors.say("AMQ7463")
                 self._was_full = self._engine.attention = True
-                self._room_ns = None
-                return full(self._engine.name, hindered or self._hindrance or MORE_LOG)
+                self._room_since_ns = None
+                return log_full_text(self._engine.name, hindered or self._hindrance or LOG_FULL_ADVICE)
             return ""
 
     def _fits(self, size: int, promise: int) -> bool:
@@ -457,15 +459,15 @@ class Housekeeper:
         finally:
             awaited.pop()
 
-    def _look_whether_full(self) -> None:
-        """Say that the log is no longer full, once puts could have found room in it for SETTLED_NS."""
+    def _check_whether_full(self) -> None:
+        """Say that the log is no longer full, once puts could have found room in it for NOT_FULL_AFTER_NS."""
         log, now = self._engine.log, self._clock.elapsed_ns()
         with log.lock:
             if not log.space.fits(log.buffer.tail, log.space.usual_for_gets, 0):
-                self._room_ns = None
-            elif self._room_ns is None:
-                self._room_ns = now
-            over = self._was_full and self._room_ns is not None and now - self._room_ns >= SETTLED_NS
+                self._room_since_ns = None
+            elif self._room_since_ns is None:
+                self._room_since_ns = now
+            over = self._was_full and self._room_since_ns is not None and now - self._room_since_ns >= NOT_FULL_AFTER_NS
             self._was_full = self._was_full and not over
         if over:
             self._errors.say("AMQ7464")
@@ -571,9 +573,9 @@ class Housekeeper:
                 with engine.lock:
                     expired = [] if self._is_away(queue) else self._expired(queue, now)
                 more = bool(expired)
-                for at in range(0, len(expired), A_SWEEP):
+                for at in range(0, len(expired), SWEEP_CHUNK):
                     with engine.lock:
-                        some = [] if self._is_away(queue) else expired[at : at + A_SWEEP]
+                        some = [] if self._is_away(queue) else expired[at : at + SWEEP_CHUNK]
                         more = bool(some) and engine.expire_locked(queue, some)
                     if not more:
                         break
@@ -584,7 +586,7 @@ class Housekeeper:
 
     def _expired(self, queue: Queue, now: int) -> list[Entry]:
         try:
-            return queue.sweep(now, A_SWEEP)
+            return queue.sweep(now, SWEEP_CHUNK)
         except QueueDamaged as exc:
             self._engine.state.damage(queue, exc)
         except OSError:  # whoever gets from the queue is told; the next sweep tries again

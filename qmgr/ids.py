@@ -1,10 +1,10 @@
 """Finding messages by message id, correlation id or group id: indexes made when first asked for.
 
 Those in memory are found by a dict. Of those in segments each segment has a sorted array of numbers, 32 bits of a
-hash and 32 of the cell, and before it a Bloom filter; and an array that says where each
-cell begins, with a CRC, so that one can be read by itself. The arrays of all queues share a bound, beyond which those
-of others that were made longest ago are dropped, and made again when somebody asks. What one search needs beyond the
-bound it makes, looks at and lets go of.
+hash and 32 of the cell, with a Bloom filter before it, and an array that says where each cell begins, with a CRC, so
+that one can be read by itself. The arrays of all queues share a bound, beyond which those of other queues that were
+made longest ago are dropped, and made again when somebody asks. What one search needs beyond the bound it makes, looks
+at and lets go of.
 """
 
 from array import array
@@ -22,9 +22,9 @@ from qmgr.message import group_of
 from qmgr.segments import Place, Segment
 
 MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID = 0, 1, 2, 3  # which of the ids, or where cells begin
-CELLS = CRC = (1 << 32) - 1  # the lower half of a number
-MANY_OVER = 16
-A_FEW = 64  # entries that are looked at before others go on
+CELL_MASK = CRC_MASK = (1 << 32) - 1  # the lower half of a number
+MIN_GONE_RUN = 16  # cells of one hash that are gone: so many are skipped the next time
+CHUNK_ENTRIES = 64  # that are looked at before others go on
 Position = tuple[int, int]  # in the order of delivery: (-priority, or 0 for FIFO; sequence)
 BEFORE_ALL: Position = (-10, 0)
 hash_of = crc32  # of an id
@@ -38,7 +38,7 @@ def id_of(message: bytes, which: int) -> bytes:
     return message[32:56] if which == MESSAGE_ID else message[56:80]
 
 
-class Resident:
+class MemoryIndex:
     """Entries in memory by one of their ids."""
 
     def __init__(self, which: int, entries: Iterable[Entry], order: Callable[[Entry], tuple[int, int]]) -> None:
@@ -86,17 +86,17 @@ class Resident:
         if isinstance(found, Entry):
             yield found
         while isinstance(found, SortedDict):
-            few = list(islice(found.irange(behind, inclusive=(False, True)), A_FEW))
+            few = list(islice(found.irange(behind, inclusive=(False, True)), CHUNK_ENTRIES))
             for place in few:
                 entry = found.get(place)
                 if entry is not None:
                     yield entry
-            if len(few) < A_FEW:
+            if len(few) < CHUNK_ENTRIES:
                 return
             behind = few[-1]
 
 
-class Kept(NamedTuple):
+class IndexArray(NamedTuple):
     """One array of a segment. To look into it costs as much as eight looks at a bit: it has left the caches."""
 
     numbers: "array[int]"  # sorted; of PLACES in the order of the cells
@@ -109,13 +109,13 @@ class Kept(NamedTuple):
         return len(self.numbers) * self.numbers.itemsize + len(self.bloom)
 
 
-UNKNOWN = Kept(array("Q"))
+EMPTY_INDEX = IndexArray(array("Q"))
 
 
-class Neighbours(NamedTuple):
+class FilterGroup(NamedTuple):
     """The arrays of segments that follow each other and have filters of one size: the same bits tell of each of them.
 
-    Apart what each search looks at, since the rest has left the caches.
+    What each search looks at lies together, since the rest has left the caches.
     """
 
     shift: int
@@ -123,16 +123,16 @@ class Neighbours(NamedTuple):
     made: list[tuple[Segment, "array[int]"]]
 
 
-class Learnt(NamedTuple):
+class IndexUpdate(NamedTuple):
     """What was read of a segment. It takes no lock to make this, and little time to know it."""
 
-    before: Kept  # its array, without the cells that were read
-    now: Kept  # with them
+    before: IndexArray  # its array, without the cells that were read
+    now: IndexArray  # with them
     places: "array[int]"  # where they begin
 
 
 Hit = tuple[Segment, "array[int]", int]  # a segment, its array, and where in that
-Read = Callable[[Segment, int, Kept], Learnt]  # segment, which id, and what is known of it
+Read = Callable[[Segment, int, IndexArray], IndexUpdate]  # (segment, which id, what is known of it)
 
 
 class Unindexed(Exception):
@@ -145,16 +145,17 @@ class Arrays:
     def __init__(self, bound: int) -> None:
         self.bound = bound
         self.bytes = 0
-        self._arrays: OrderedDict[tuple[int, int], Kept] = OrderedDict()  # by segment and which id, or PLACES
+        self._arrays: OrderedDict[tuple[int, int], IndexArray] = OrderedDict()  # by segment and which id, or PLACES
         # With the hash: from which cell on, and up to where, all cells of that hash are gone or held.
-        self._over: dict[tuple[int, int, int], tuple[int, int]] = {}
-        self._whole: dict[tuple[object, int], list[Neighbours]] = {}  # by queue and which id, until a segment changes
+        self._gone_runs: dict[tuple[int, int, int], tuple[int, int]] = {}
+        # By queue and which id, until a segment changes.
+        self._filter_groups: dict[tuple[object, int], list[FilterGroup]] = {}
 
-    def known(self, segment: Segment, which: int) -> Kept:
+    def known(self, segment: Segment, which: int) -> IndexArray:
         """What is known of the segment: its first cells, or all."""
-        return self._arrays.get((segment.number, which), UNKNOWN)
+        return self._arrays.get((segment.number, which), EMPTY_INDEX)
 
-    def learn(self, segment: Segment, which: int, learnt: Learnt, beside: Container[int]) -> None:
+    def learn(self, segment: Segment, which: int, learnt: IndexUpdate, beside: Container[int]) -> None:
         """Know that, unless somebody has learnt more meanwhile, or it was dropped.
 
         The arrays of segments `beside` it stay, as the same search needs them: where nothing else can go, this does.
@@ -162,11 +163,11 @@ class Arrays:
         before, now, places = learnt
         if self.known(segment, which) is not before or not places:
             return
-        self._over.clear()
+        self._gone_runs.clear()
         self._keep(segment, which, now)
         there = self.known(segment, PLACES).numbers
         if len(there) == len(before.numbers):
-            self._keep(segment, PLACES, Kept(there + places))
+            self._keep(segment, PLACES, IndexArray(there + places))
         if self.bytes > self.bound:
             others = [one for one in self._arrays if one[0] not in beside or one[1] not in (which, PLACES)]
             for one in (*others, (segment.number, which), (segment.number, PLACES)):
@@ -174,20 +175,20 @@ class Arrays:
                 if self.bytes <= self.bound:
                     break
 
-    def _keep(self, segment: Segment, which: int, made: Kept) -> None:
+    def _keep(self, segment: Segment, which: int, made: IndexArray) -> None:
         self._drop((segment.number, which))
         self._arrays[segment.number, which] = made
         self.bytes += made.size
 
     def _drop(self, place: tuple[int, int]) -> None:
-        self._whole.clear()
+        self._filter_groups.clear()
         made = self._arrays.pop(place, None)
         if made is not None:
             self.bytes -= made.size
 
     def drop(self, segment: int) -> None:
         """The segment is no more."""
-        self._over.clear()
+        self._gone_runs.clear()
         for which in (MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID):
             self._drop((segment, which))
 
@@ -197,8 +198,8 @@ class Arrays:
         What is not known of a segment is `read`. Without that it raises Unindexed.
         """
         low = hash_of(key) << 32
-        high = low | CELLS
-        whole = self._whole.get((queue, which)) or self._know(queue, segments, which, low, read)
+        high = low | CELL_MASK
+        whole = self._filter_groups.get((queue, which)) or self._filter_groups_of(queue, segments, which, low, read)
         hits = []
         for shift, blooms, there in whole:
             one, other = low >> shift, low >> 32 & (1 << 64 - shift) - 1
@@ -210,9 +211,9 @@ class Arrays:
                     hits.append((segment, made, at))
         return hits
 
-    def _know(
+    def _filter_groups_of(
         self, queue: object, segments: Iterable[Segment], which: int, low: int, read: Read | None
-    ) -> list[Neighbours]:
+    ) -> list[FilterGroup]:
         """The arrays of these segments, made where they are not there; of those that can't be kept the ones alone
         that have numbers from `low` on of the same hash."""
         there, all_kept = [], True
@@ -228,7 +229,7 @@ class Arrays:
                 if self.known(segment, which) is not kept:
                     all_kept = False
                     at = bisect_left(kept.numbers, low)
-                    if at == len(kept.numbers) or kept.numbers[at] > low | CELLS:
+                    if at == len(kept.numbers) or kept.numbers[at] > low | CELL_MASK:
                         continue
             if segment.cells:
                 there.append((segment, kept))
@@ -236,15 +237,15 @@ class Arrays:
         for shift, some in groupby(there, key=lambda one: one[1].shift):
             pairs = list(some)
             made = [(segment, kept.numbers) for segment, kept in pairs]
-            whole.append(Neighbours(shift, [kept.bloom for _, kept in pairs], made))
+            whole.append(FilterGroup(shift, [kept.bloom for _, kept in pairs], made))
         if all_kept:
-            self._whole[queue, which] = whole
+            self._filter_groups[queue, which] = whole
         return whole
 
-    def look_again(self) -> None:
+    def invalidate(self) -> None:
         """What was held is not held any more, or there is more in a segment."""
-        self._over.clear()
-        self._whole.clear()
+        self._gone_runs.clear()
+        self._filter_groups.clear()
 
     def cells(
         self,
@@ -257,25 +258,25 @@ class Arrays:
     ) -> Iterator[int]:
         """The cells of a hit from number `first` on that are neither gone nor `held` (segment and cell), ascending."""
         number, hashed = segment.number, made[at] >> 32
-        if made[at] & CELLS < first:
+        if made[at] & CELL_MASK < first:
             at = bisect_left(made, hashed << 32 | first, at)
-        begun, reached = self._over.get((number, which, hashed), (first, at))
+        begun, reached = self._gone_runs.get((number, which, hashed), (first, at))
         if begun <= first and at <= reached:
             at = reached
         else:
             begun = first
         start = at
         while at < len(made) and made[at] >> 32 == hashed:
-            cell = made[at] & CELLS
+            cell = made[at] & CELL_MASK
             if not segment.is_gone(cell) and (number, cell) not in held:
                 break
             at += 1
-        if at - start >= MANY_OVER:  # many messages have the same id, and are got one by one
-            if len(self._over) >= 1000:
-                self._over.clear()
-            self._over[number, which, hashed] = begun, at
+        if at - start >= MIN_GONE_RUN:  # many messages have the same id, and are got one by one
+            if len(self._gone_runs) >= 1000:
+                self._gone_runs.clear()
+            self._gone_runs[number, which, hashed] = begun, at
         while at < len(made) and made[at] >> 32 == hashed:
-            cell = made[at] & CELLS
+            cell = made[at] & CELL_MASK
             if not segment.is_gone(cell) and (number, cell) not in held:
                 yield cell
             at += 1
@@ -286,22 +287,24 @@ class Arrays:
         if cell >= len(made):
             return None
         end = made[cell + 1] >> 32 if cell + 1 < len(made) else 0
-        return Place(made[cell] >> 32, end, made[cell] & CRC)
+        return Place(made[cell] >> 32, end, made[cell] & CRC_MASK)
 
 
-def kept_place(begin: int, crc: int) -> int:
+def packed_place(begin: int, crc: int) -> int:
     """A place as it is kept: a message begins at this byte of its block."""
     return begin << 32 | crc
 
 
-def with_more(before: Kept, found: list[tuple[int, int]]) -> Learnt:
-    """Add to what is known of a segment the (hash of the id, `kept_place`) of the cells that follow."""
+def extended_index(before: IndexArray, found: list[tuple[int, int]]) -> IndexUpdate:
+    """Add to what is known of a segment the (hash of the id, `packed_place`) of the cells that follow."""
     known = before.numbers
     more = [hashed << 32 | cell for cell, (hashed, _) in enumerate(found, len(known))]
-    return Learnt(before, with_bloom(array("Q", sorted([*known, *more]))), array("Q", [place for _, place in found]))
+    return IndexUpdate(
+        before, with_bloom(array("Q", sorted([*known, *more]))), array("Q", [place for _, place in found])
+    )
 
 
-def with_bloom(made: "array[int]") -> Kept:
+def with_bloom(made: "array[int]") -> IndexArray:
     """What is kept of these numbers."""
     bits = (8 * len(made)).bit_length()
     bloom = bytearray(1 << bits - 3)
@@ -309,4 +312,4 @@ def with_bloom(made: "array[int]") -> Kept:
     for marks in [number >> shift for number in made], [number >> 32 & last for number in made]:
         for mark in marks:
             bloom[mark >> 3] |= 1 << (mark & 7)
-    return Kept(made, shift, bytes(bloom))
+    return IndexArray(made, shift, bytes(bloom))

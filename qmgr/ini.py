@@ -300,7 +300,7 @@ class _Part:
     def place(self, field: str) -> _Place:
         return self.said[field][0] if field in self.said else self.start
 
-    def lay_over(self, other: "_Part") -> None:
+    def overlay_with(self, other: "_Part") -> None:
         self.said |= other.said
 
 
@@ -327,7 +327,7 @@ class _Reader:
         for over, its_path in overlays:
             reader = _Reader(overlay=True)
             yield from reader._read(over, its_path)
-            self._lay_over(reader)
+            self._overlay_with(reader)
         yield from self._check_required("Log", self.main, self.starts.get("LOG", self.main.start))
         yield from self._check_sum()
         yield from self._check_management()
@@ -354,13 +354,13 @@ class _Reader:
             yield exc
             return False
 
-    def _lay_over(self, other: "_Reader") -> None:
-        self.main.lay_over(other.main)
+    def _overlay_with(self, other: "_Reader") -> None:
+        self.main.overlay_with(other.main)
         by_name = {part.said["listener.name"][1]: part for part in self.listeners if "listener.name" in part.said}
         for part in other.listeners:
             mine = by_name.get(part.said["listener.name"][1]) if "listener.name" in part.said else None
             if mine is not None:
-                mine.lay_over(part)
+                mine.overlay_with(part)
             else:
                 self.listeners.append(part)
         self.ignored += [f"{each} of {other.path}" for each in other.ignored]

@@ -36,8 +36,8 @@ class Lane:
         "persistent",
         "placed",
         "priority",
-        "spread",
         "tail",
+        "unpacked",
     )
 
     def __init__(self, priority: int, *, persistent: bool = True) -> None:
@@ -48,7 +48,7 @@ class Lane:
         self.end = self.line  # where what is put is appended, as long as nothing is behind
         self.behind: deque[Batch | list[Entry]] = deque()  # what came between batches is entries
         self.placed = 0  # bytes of memory of those batches behind that a segment has
-        self.spread: deque[Batch] = deque()  # that are entries now, and that the next checkpoint is to write
+        self.unpacked: deque[Batch] = deque()  # that are entries now, and that the next checkpoint is to write
         self.given_back: SortedDict[int, Entry] = SortedDict()  # by sequence; some stand in the line as well
         self.dead = 0  # entries of line and tail that were taken from the middle
         self.paged = 0  # ready messages that are in segments only
@@ -84,7 +84,7 @@ class Lane:
 
     @property
     def more(self) -> bool:
-        """Are there messages that have no entries, so that `Paging.bring` has to make some?"""
+        """Are there messages that have no entries, so that `Paging.make_entries` has to make some?"""
         return self.paged > 0 or bool(self.behind)
 
     def add(self, entries: list[Entry]) -> None:
@@ -126,7 +126,7 @@ class Lane:
                 found = following if following is not None and following.sequence == sequence else None
         return found
 
-    def took(self, entry: Entry, elsewhere: dict[int, Entry]) -> None:
+    def mark_taken(self, entry: Entry, resident: dict[int, Entry]) -> None:
         """The entry is not ready any more. In the middle of the line it stays for now, but the line must not fill up
         with what is not there."""
         line, sequence = self.line, entry.sequence
@@ -143,7 +143,7 @@ class Lane:
         self.dead += 1
         if self.dead > 64 and self.dead > (len(line) + len(self.tail)) // 2:
             for one in (line, self.tail):
-                elsewhere.update((e.sequence, e) for e in one if e.status == LOCKED)
+                resident.update((e.sequence, e) for e in one if e.status == LOCKED)
                 kept = [e for e in one if e.status == READY]
                 one.clear()
                 one.extend(kept)
@@ -155,7 +155,7 @@ class Lane:
         yield from self.given_back.values()
         yield from self.tail
 
-    def open_up(self) -> bool:
+    def split_tail(self) -> bool:
         """Put everything behind the last entry that a segment has into the tail, so that others can be paged out.
 
         False when no segment has any.
@@ -185,7 +185,7 @@ class Lane:
         keys = self.given_back.irange(None, before or None, (True, False), reverse=True)
         return list(islice(filter(_may_leave, map(self.given_back.__getitem__, keys)), most))
 
-    def reach(self, entry: Entry) -> None:
+    def extend_paged_to(self, entry: Entry) -> None:
         """One that was given back is not here any more: what is paged has it as well."""
         del self.given_back[entry.sequence]
         if not self.paged:
@@ -196,14 +196,14 @@ class Lane:
         if entry.sequence <= self.low:
             self.low, self.low_at = entry.sequence, (entry.segment, entry.cell)
 
-    def release(self) -> None:
+    def drop_gone_batches(self) -> None:
         """Let go of the entries of batches of which all are gone: the next checkpoint has nothing to write of them."""
-        spread = self.spread
-        while spread:
-            made = spread[0].made or []
+        unpacked = self.unpacked
+        while unpacked:
+            made = unpacked[0].made or []
             if made and (made[-1].status != GONE or any(entry.status != GONE for entry in made)):
                 break
-            spread.popleft().made = []
+            unpacked.popleft().made = []
 
     def batch_out(self) -> Batch:
         """The first batch, which a segment has, and that is here no more: nothing in the tail comes before it."""
@@ -229,7 +229,7 @@ class Lane:
         if not full or (self.paged and not line):
             return None
         if not self.paged:
-            if not self.open_up():
+            if not self.split_tail():
                 return None
             line = self.line
             self.high = line[-1].sequence

@@ -16,7 +16,7 @@ from logger.errors import LogInUse
 from qmgr.errors import InUse
 from qmgr.locations import Location
 
-LENGTH = 512  # bytes of the line, padded
+LINE_BYTES = 512  # padded
 
 
 class Stage(enum.StrEnum):
@@ -43,7 +43,7 @@ class Note:
     epoch: int = 0  # of the log since this start, which tells whether the queue manager was started again since
 
     def encode(self) -> bytes:
-        return json.dumps(attrs.asdict(self)).encode().ljust(LENGTH - 1) + b"\n"
+        return json.dumps(attrs.asdict(self)).encode().ljust(LINE_BYTES - 1) + b"\n"
 
 
 def decode(data: bytes) -> Note | None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from qmgr import sasl, sockets, values, wire
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, quoted
 from qmgr.sockets import Socket
-from qmgr.verbs import LONGEST_WAIT
+from qmgr.verbs import MAX_WAIT_S
 
 HANDSHAKE = 30.0  # seconds
 TIMEOUT = 60.0  # seconds for an answer: twice what a disk may hang that is ill, and as long as a daemon waits for us
@@ -40,8 +40,8 @@ def check_timeout(timeout: Any) -> float | None:
     """Raises Mistake."""
     if timeout is None:
         return None
-    if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not 0 < timeout <= LONGEST_WAIT:
-        text = f"timeout is seconds, more than 0 and at most {LONGEST_WAIT:g}, or None for ever, not {quoted(timeout)}"
+    if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not 0 < timeout <= MAX_WAIT_S:
+        text = f"timeout is seconds, more than 0 and at most {MAX_WAIT_S:g}, or None for ever, not {quoted(timeout)}"
         raise Mistake(text, reason=Reason.OPTIONS_ERROR)
     return float(timeout)
 

@@ -22,8 +22,8 @@ from recovery.records import Record
 
 
 @attrs.frozen(kw_only=True)
-class Surroundings:
-    """What an engine works with."""
+class EngineContext:
+    """What an engine works with: log, clock, state, and who makes room."""
 
     name: str
     log: Log
@@ -37,44 +37,44 @@ class Surroundings:
     on_failure: Callable[[BaseException], None]
 
 
-MORE_LOG = (
+LOG_FULL_ADVICE = (
     "; commit or back out the units of work that are open, or give it more or larger files (LogPrimaryFiles, "
     "LogSecondaryFiles)"
 )
 
 
-def full(name: str, way: str) -> str:
+def log_full_text(name: str, way: str) -> str:
     """That the log of the queue manager is full; `way`: what to do, as the sentence goes on."""
     return f"the log of queue manager {name!r} is full{way}"
 
 
-class TakesWaiting(Exception):
-    """Nothing was done: it takes waiting, and whoever asked may not wait."""
+class WouldWait(Exception):
+    """Nothing was done: the call would have to wait, and whoever made it may not."""
 
 
-_here = threading.local()
+_thread = threading.local()
 
 
 def never_wait_for_room() -> None:
-    """In this thread, from now on, a call that finds no room in the log raises TakesWaiting instead of making some."""
-    _here.hasty = True
+    """In this thread, from now on, a call that finds no room in the log raises WouldWait instead of making some."""
+    _thread.may_not_wait = True
 
 
 Outcome = int | Callable[[], int]  # an LSN to force; or what has to wait for room in the log, and gives it then
 
 
-def now_or_later(work: Callable[[], int]) -> Outcome:
+def without_waiting(work: Callable[[], int]) -> Outcome:
     """For event loops: the LSN that `work` returns; or `work` itself where it has found no room in the log.
 
     Then it has done nothing, and is for a thread that may wait.
     """
-    _here.hasty = True
+    _thread.may_not_wait = True
     try:
         return work()
-    except TakesWaiting:
+    except WouldWait:
         return work
     finally:
-        _here.hasty = False
+        _thread.may_not_wait = False
 
 
 class Logged:
@@ -84,7 +84,7 @@ class Logged:
     with more every call takes a tenth longer.
     """
 
-    def __init__(self, given: Surroundings) -> None:
+    def __init__(self, given: EngineContext) -> None:
         self.name = given.name
         self.log = log = given.log
         self.lock = log.lock
@@ -177,8 +177,8 @@ class Logged:
             self._find_room(size, promise + kept, spare=kept > 0)
 
     def _find_room(self, size: int, kept: int, *, spare: bool) -> None:
-        if getattr(_here, "hasty", False):
-            raise TakesWaiting
+        if getattr(_thread, "may_not_wait", False):
+            raise WouldWait
         space, why = self.log.space, ""
         for_gets = space.for_gets
 
@@ -199,7 +199,7 @@ class Logged:
                 return
             if why:
                 break
-        raise ResourceProblem(why or full(self.name, MORE_LOG), name=self.name)
+        raise ResourceProblem(why or log_full_text(self.name, LOG_FULL_ADVICE), name=self.name)
 
     def check(self) -> None:
         """Raise the refusal, if there is one: a copy, since an exception keeps the frames of each time it is raised."""

@@ -329,7 +329,7 @@ class QueueManager(Operations):
         try:
             return UnitOfWork(self, begun)
         except BaseException:
-            self._engine.disown(begun)
+            self._engine.discard_unit(begun)
             raise
 
     def in_doubt(self) -> list[Xid]:

@@ -38,7 +38,7 @@ from qmgr.objects import check_name, read_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild, Skip
 from qmgr.retention import Retention
-from qmgr.segments import Block, Segment, from_description, large_bytes, pieces
+from qmgr.segments import Block, Segment, from_description, large_bytes, split_block
 from qmgr.state import PutRun
 from qmgr.verbs import refuse_alias
 from recovery import extent_index, image
@@ -48,11 +48,11 @@ from recovery.records import CATALOG_FIRST, CATALOG_LAST, Catalog, ImageEnd, Ima
 from recovery.uows import Uow
 
 MINUTE_US = 60_000_000
-QUEUES = 32  # or aliases, that one piece of the image of all definitions has
-A_LITTLE = 4 << 10  # bytes of attributes of the queue manager that have room beside them
-PIECE = 16 << 10  # bytes of an image that are logged and forced at once
-PAUSE = 4  # times as long as that took, while others write
-LONGEST_PAUSE = 0.002  # seconds
+QUEUES_PER_PIECE = 32  # or aliases, that one piece of the image of all definitions has
+SMALL_ATTRIBUTES_BYTES = 4 << 10  # of the queue manager: so many have room beside the queues of a piece
+PIECE_BYTES = 16 << 10  # of an image that are logged and forced at once
+PAUSE_FACTOR = 4  # times as long as that took, while others write
+MAX_PAUSE_S = 0.002
 
 
 class Media:
@@ -175,7 +175,7 @@ class Media:
         began = clock.elapsed_ns()
         self._engine.force(end)
         if self._log.buffer.tail not in (end, lsn.page_of(end + PAGE - 1)):  # nobody but the log, that filled the page
-            clock.wait(threading.Event(), min(PAUSE * (clock.elapsed_ns() - began) / 1e9, LONGEST_PAUSE))
+            clock.wait(threading.Event(), min(PAUSE_FACTOR * (clock.elapsed_ns() - began) / 1e9, MAX_PAUSE_S))
 
     def _parts(self, fields: dict[str, Any], queue: Queue, start: int) -> Iterator[ImagePart]:
         """The blocks that the checkpoint refers to and has something in. Damage marks the queue."""
@@ -188,7 +188,7 @@ class Media:
                 for block in blocks:
                     if segment.live_in(block):
                         data = self._read(queue, segment, block)
-                        for first, count, piece in pieces(data, block.cell, block.cells, PIECE):
+                        for first, count, piece in split_block(data, block.cell, block.cells, PIECE_BYTES):
                             gone = segment.gone_among(first, count)
                             yield ImagePart(number, start, segment.number, first, count, priority, gone, piece)
                         state.give_way()
@@ -222,10 +222,11 @@ class Media:
         state = self._state
         queues = [{"definition": attrs.asdict(one.definition), "image": one.image} for one in state.by_id.values()]
         aliases = [attrs.asdict(alias) for alias in state.aliases.values()]
-        said: list[dict[str, Any]] = [{"queues": queues[at : at + QUEUES]} for at in range(0, len(queues), QUEUES)]
-        said += [{"queues": [], "aliases": aliases[at : at + QUEUES]} for at in range(0, len(aliases), QUEUES)]
+        step = QUEUES_PER_PIECE
+        said: list[dict[str, Any]] = [{"queues": queues[at : at + step]} for at in range(0, len(queues), step)]
+        said += [{"queues": [], "aliases": aliases[at : at + step]} for at in range(0, len(aliases), step)]
         qmgr = {"qmgr": attrs.asdict(state.qmgr), "counters": state.counters()}
-        if said and len(json.dumps(qmgr)) < A_LITTLE:
+        if said and len(json.dumps(qmgr)) < SMALL_ATTRIBUTES_BYTES:
             said[0] |= qmgr
         else:
             said.insert(0, {"queues": []} | qmgr)
@@ -342,11 +343,11 @@ class Media:
                 struck.append(exc)
                 raise
 
-        with contextlib.ExitStack() as overhearing:
+        with contextlib.ExitStack() as observing:
             with engine.lock:
                 old = self._known(name)
                 media = self._place_of(old).media
-            overhearing.enter_context(self._keep_from(media))  # without the lock: who decides what may go takes it, too
+            observing.enter_context(self._keep_from(media))  # without the lock: who decides what may go takes it, too
             rebuild = Rebuild(state, engine.lock)
             try:
                 with engine.lock:
@@ -362,7 +363,7 @@ class Media:
                     until = self._log.buffer.tail
                     users = {unit.number for unit in state.uows if _uses(unit, old)}
                     hear = lambda *said: heard.append(said) if said[0].uow in users else None  # noqa: E731
-                    overhearing.enter_context(state.overheard(hear))
+                    observing.enter_context(state.observed(hear))
                 engine.force(until)
                 self._build(rebuild, place, until, tell)
                 make_dirs(state.disk, state.queue_directory(name))  # else no checkpoint could be taken any more
@@ -442,7 +443,7 @@ class Media:
         state = self._state
         new = rebuild.by_id[old.id]
         changes = [_relinked(unit, rebuild.uows.get(unit.number), old, new) for unit in state.uows if _uses(unit, old)]
-        new.heed(state.qmgr)
+        new.take_qmgr_attributes(state.qmgr)
         new.image = old.image
         new.changed = True  # for the checkpoints of this store
         try:

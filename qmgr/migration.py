@@ -76,7 +76,7 @@ class _Migration:
         disk.sync_dir(self._location.data_dir)  # a run that was killed may have left qm.ini's new name in memory only
         left = migrate.moved_from(disk, directory)
         if left is not None:
-            self._leave(left, directory)
+            self._clear_old(left, directory)
         state = migrate.check_ended(disk, directory)
         newest, _ = self._checkpoints(directory)[0]
         if newest.durable > state.clean_end:
@@ -95,7 +95,7 @@ class _Migration:
         values = {"LogType": LogType.LINEAR.value}
         if management is not None:
             values["LogManagement"] = management.value
-        self._rehearse(values)
+        self._check_ini_writable(values)
         if control.read(self._disk, control_path(directory))[1].log_type is LogType.CIRCULAR:
             self._forget_images(directory)  # a change to circular may have been killed before it did
         if management is not None:  # first: what is left to be done then a run without options knows
@@ -105,7 +105,7 @@ class _Migration:
 
     def _to_circular(self, directory: str) -> None:
         disk, config = self._disk, _config(self._disk, self._location)
-        self._rehearse({"LogType": LogType.CIRCULAR.value})
+        self._check_ini_writable({"LogType": LogType.CIRCULAR.value})
         if control.read(disk, control_path(directory))[1].log_type is LogType.LINEAR:
             extents, size = migrate.surplus(disk, directory)
             self._say(
@@ -150,7 +150,7 @@ class _Migration:
         changed = {name: value for name, value in values.items() if said[name] != value}
         return reworded(before, path, changed), changed
 
-    def _rehearse(self, values: dict[str, str]) -> None:
+    def _check_ini_writable(self, values: dict[str, str]) -> None:
         """What qm.ini can't say, or where it can't be replaced, is refused before anything of the log is changed.
 
         Replaced it is by what it says now: nothing else tells that it is mounted by itself, as from a config map.
@@ -172,7 +172,7 @@ class _Migration:
             return
         if new.startswith(f"{old}/") or old.startswith(f"{new}/"):
             raise Mistake(f"the log can't move from {old} to {new}: one of them lies in the other")
-        self._rehearse({"LogPath": new})
+        self._check_ini_writable({"LogPath": new})
         disk, archive = self._disk, _config(self._disk, self._location).log.archive_path
         if archive is not None and f"{archive}/".startswith(f"{old}/"):
             raise Mistake(
@@ -183,9 +183,9 @@ class _Migration:
         lock_log(disk, self._location, new, self._held)
         migrate.copy_log(disk, old, new)
         self._write_ini({"LogPath": new})
-        self._leave(old, new)
+        self._clear_old(old, new)
 
-    def _leave(self, old: str, new: str) -> None:
+    def _clear_old(self, old: str, new: str) -> None:
         """The log is in `new`: delete what it left in `old`, and the note of that."""
         disk = self._disk
         migrate.drop_old(disk, old, new)

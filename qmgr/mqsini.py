@@ -22,9 +22,9 @@ from qmgr.ini import INDENT, complaint, lines
 MANAGER = "QUEUEMANAGER"
 LOG_DEFAULTS, LOG_DEFAULT_PATH = "LOGDEFAULTS", "LOGDEFAULTPATH"
 DEFAULT = "DEFAULTQUEUEMANAGER"
-OF_LOG = re.compile(r"stanza Log\b")
+LOG_STANZA = re.compile(r"stanza Log\b")
 LOCK_TRIES = 200
-LOCK_PAUSE = 0.02  # seconds
+LOCK_PAUSE_S = 0.02
 
 
 @attrs.frozen(kw_only=True)
@@ -114,7 +114,7 @@ def complaints(text: str | bytes, path: str) -> list[IniError]:
         return [exc]
     wrong = ini.complaints(said, path) if said else []
     return [
-        IniError(OF_LOG.sub("stanza LogDefaults", exc.sentence).replace(" LogPath,", " LogDefaultPath,"))
+        IniError(LOG_STANZA.sub("stanza LogDefaults", exc.sentence).replace(" LogPath,", " LogDefaultPath,"))
         for exc in wrong
     ]
 
@@ -257,7 +257,7 @@ def locked(disk: Disk, path: str, clock: Clock) -> Iterator[None]:
             if attempt == LOCK_TRIES - 1:
                 name = path.rpartition("/")[2].removesuffix(".lock")
                 raise InUse(f"{name} is being changed: {exc}. Try again later.", holder=exc.holder) from exc
-            clock.wait(pause, LOCK_PAUSE)
+            clock.wait(pause, LOCK_PAUSE_S)
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """Blocks of segments that gets of many have read: such a get mostly takes a part of one.
 
-A queue has one at the most, the one that was read last, and a bounded number of queues has one. The queue manager's
-lock guards them.
+A queue has at most one, the one that was read last, and only so many queues have one. The queue manager's lock
+guards them.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ import attrs
 from qmgr.packed import Packed
 from qmgr.segments import Block, Segment, table_of
 
-MOST = 16  # blocks: about a megabyte
+MAX_BLOCKS = 16  # about a megabyte
 
 
 @attrs.frozen(eq=False)
@@ -46,7 +46,7 @@ class LastOpened:
     def keep(self, queue: int, block: Opened) -> None:
         self._blocks[queue] = block
         self._blocks.move_to_end(queue)
-        if len(self._blocks) > MOST:
+        if len(self._blocks) > MAX_BLOCKS:
             self._blocks.popitem(last=False)
 
     def drop(self, queue: int) -> None:

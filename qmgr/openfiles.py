@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 from logger.disk import NO_DESCRIPTORS, Disk, File
 
-MOST = 256  # files
+MAX_FILES = 256
 SHARE = 16  # of what the process may have open at once, the part that may be these
 
 
@@ -22,7 +22,7 @@ class OpenFiles:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._files: OrderedDict[int, File] = OrderedDict()
-        self._most = min(MOST, disk.max_descriptors() // SHARE)
+        self._most = min(MAX_FILES, disk.max_descriptors() // SHARE)
 
     def __len__(self) -> int:
         return len(self._files)

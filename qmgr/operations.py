@@ -22,9 +22,9 @@ from qmgr.errors import (
 )
 from qmgr.infos import Status, TransactionInfo
 from qmgr.objects import QmgrDefinition, check_flag, check_progress, several, with_attributes
-from qmgr.published import describe_extents, describe_inactive, describe_space, file_systems, plain
+from qmgr.published import describe_extents, describe_inactive, describe_space, file_systems, jsonable
 from qmgr.queue import Queue
-from qmgr.retention import MOST_EXTENTS
+from qmgr.retention import MAX_EXTENTS
 from qmgr.running import Running
 
 NEVER = float("inf")  # seconds
@@ -170,10 +170,10 @@ class Operations(Running):
     def reduce_log(self, how: str | int = "AUTO") -> int:
         """Remove log extents that nothing needs: secondaries, and those kept for reuse; return how many went.
 
-        `how`: "ONE", "MAX", so many at the most, or "AUTO": all but half as many for reuse as there are primaries.
+        `how`: "ONE", "MAX", at most so many, or "AUTO": all but half as many for reuse as there are primaries.
         """
-        most = {"AUTO": MOST_EXTENTS, "MAX": MOST_EXTENTS, "ONE": 1}.get(how) if isinstance(how, str) else how
-        if type(most) is not int or not 1 <= most <= MOST_EXTENTS:
+        most = {"AUTO": MAX_EXTENTS, "MAX": MAX_EXTENTS, "ONE": 1}.get(how) if isinstance(how, str) else how
+        if type(most) is not int or not 1 <= most <= MAX_EXTENTS:
             raise Mistake(f"how is AUTO, ONE, MAX or a number of log extents from 1 on, not {quoted(how)}")
         self._engine.check()
         self._retention.keep_house()
@@ -220,7 +220,7 @@ class Operations(Running):
             with contextlib.suppress(AlreadyExists):
                 self._engine.define(name, events.ATTRIBUTES)
         changed = self._engine.alter_qmgr(attributes)
-        self._tell()
+        self._put_events()
         return changed
 
     @property
@@ -288,9 +288,9 @@ class Operations(Running):
         extent_bytes = status.log.config.extent_bytes
         needed_for_media = media // extent_bytes or None
         extents += describe_inactive(self._disk, status.log.config.path, log.inactive(), needed_for_media)
-        transactions = [plain(unit) for unit in units]
+        transactions = [jsonable(unit) for unit in units]
         logged = [unit for unit in transactions if unit["first_lsn"]]
-        picture: dict[str, Any] = plain(status)
+        picture: dict[str, Any] = jsonable(status)
         picture["log"] |= space | {
             "extent_bytes": extent_bytes,
             "extents": describe_extents(extents, status.log.head // extent_bytes, needed_for_media),

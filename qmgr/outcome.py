@@ -1,9 +1,9 @@
-"""What became of a unit of work, found in the log: for who has lost the answer to a commit.
+"""What became of a unit of work, found in the log: for whoever has lost the answer to a commit.
 
 The outcome of a unit is one record. Where there is none it was backed out: by its application, or by a restart before
 anything of it was logged. That holds only if all of the log is there from where the unit began; else nobody knows.
 Of units that had non-persistent messages only nothing is logged; those that were committed last are in memory and, over
-an end in order, in the checkpoint. Of what may be one that was forgotten nobody knows. A crash takes their messages,
+an end in order, in the checkpoint. Nobody knows of one that may have been forgotten. A crash takes their messages,
 and with them that they were committed. A unit that has done nothing counts as backed out.
 """
 
@@ -20,9 +20,9 @@ from recovery.records import Kind
 from recovery.replay import next_unit
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED, UowState
 
-ENDS = {int(Kind.COMMIT): COMMITTED, int(Kind.BACKOUT): BACKED_OUT}
-LOOKS = 20  # at a log that others write over meanwhile
-A_MOMENT = 256  # records after which others may go on
+OUTCOMES = {int(Kind.COMMIT): COMMITTED, int(Kind.BACKOUT): BACKED_OUT}
+MAX_SEARCHES = 20  # of a log that others write over meanwhile
+YIELD_EVERY_RECORDS = 256
 
 
 def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -> UowState | None:
@@ -46,7 +46,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     try:
         if engine.log.durable < tail:
             engine.log.sync(tail)  # what a crash could take back is not told
-        found = PREPARED if known is PREPARED else _looked_up(engine, number, since, tail)
+        found = PREPARED if known is PREPARED else _search_repeatedly(engine, number, since, tail)
         linear = engine.log.state.log_type is LogType.LINEAR
         away = engine.log.archive_away() if found is None and linear else ""
     except LogError as exc:
@@ -62,9 +62,9 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     return found
 
 
-def _looked_up(engine: Engine, number: int, since: int, tail: int) -> UowState | None:
+def _search_repeatedly(engine: Engine, number: int, since: int, tail: int) -> UowState | None:
     """What the log says. On a small circular one what is read may be written over, and the rest still be there."""
-    for _ in range(LOOKS):
+    for _ in range(MAX_SEARCHES):
         first = engine.log.reaches_back_to()
         try:
             return _search(engine, number, since, tail)
@@ -82,14 +82,14 @@ def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | No
     whole = first <= since <= tail
     with contextlib.closing(log.live_reader()) as reader:
         for count, raw in enumerate(reader.records(start, durable=tail, resync=True, until=tail)):
-            if raw.uow == number and raw.kind in ENDS:
-                return ENDS[raw.kind]
+            if raw.uow == number and raw.kind in OUTCOMES:
+                return OUTCOMES[raw.kind]
             if not whole and raw.kind == Kind.START_CHECKPOINT:  # it began behind this, and is told of wholly
                 next_number = next_unit(raw)
                 whole = next_number is not None and next_number <= number
             if not count:  # an older start is told of: so all of this one is; or it is the log's very beginning
                 whole = whole or raw.epoch < epoch or (raw.epoch == epoch and first == size)
-            if not count % A_MOMENT:
+            if not count % YIELD_EVERY_RECORDS:
                 engine.clock.give_way()
     if not whole or log.reaches_back_to() > start or number <= engine.state.forgotten:
         return None  # it may have been committed

@@ -7,23 +7,23 @@ are read again a block at a time.
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from qmgr.batch import Alike, Batch
+from qmgr.batch import Batch, MessageRun
 from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry, read_copy
-from qmgr.ids import Arrays, Resident
+from qmgr.ids import Arrays, MemoryIndex
 from qmgr.lane import Lane
 from qmgr.message import HEAD, PERSISTENT, STANDING, standing
 from qmgr.segments import Block, Cell, Segment, SegmentReader, table_of
 from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 
-A_SCAN = 10_000  # messages in memory that one look through all of that finds
+SCAN_MESSAGES = 10_000  # expired ones that one look through all that is in memory finds
 
 
 class Paging:
     """What a queue has in memory, and where the rest of it is."""
 
     __slots__ = (
-        *("_arrays", "_by_id", "_by_sequence", "_elsewhere", "_held_cells", "_indexed", "_lanes", "_occupied"),
+        *("_arrays", "_by_id", "_by_sequence", "_indexed", "_lanes", "_occupied", "_resident", "_resident_cells"),
         *("backed_out", "buffers", "depth", "expiring", "half_changed", "memory_bytes", "reader", "segments"),
         *("snapshot_before", "uncommitted"),
     )
@@ -42,10 +42,10 @@ class Paging:
         self.segments: dict[int, Segment] = {}  # in the order of their sequences
         self._lanes: dict[int, Lane] = {}  # by twice the priority, and 1 more for persistent messages
         self._occupied = 0  # a bit for each lane that may have entries
-        self._elsewhere: dict[int, Entry] = {}  # by sequence: in memory, though a block may be read that has it too
-        self._held_cells: set[tuple[int, int]] = set()  # segments and cells of those, so that few are read for nothing
+        self._resident: dict[int, Entry] = {}  # by sequence: in memory, though a block may be read that has it too
+        self._resident_cells: set[tuple[int, int]] = set()  # (segment, cell) of those: few are read for nothing
         self._arrays = arrays
-        self._by_id: dict[int, Resident] = {}  # MESSAGE_ID, CORRELATION_ID, GROUP_ID: entries in memory, ready ones
+        self._by_id: dict[int, MemoryIndex] = {}  # MESSAGE_ID, CORRELATION_ID, GROUP_ID: entries in memory, ready ones
         self._by_sequence: dict[int, Entry] | None = None
         self._indexed = False  # there is one of the four
 
@@ -74,7 +74,7 @@ class Paging:
                 while lane.paged:
                     self._page_in(lane)
 
-    def _lane(self, of: Entry | Alike) -> Lane:
+    def _lane(self, of: Entry | MessageRun) -> Lane:
         """Where that belongs; it counts as occupied from now on."""
         number = of.priority << 1 | of.persistent
         self._occupied |= 1 << number
@@ -85,28 +85,28 @@ class Paging:
         self._lanes = dict(sorted(self._lanes.items()))
         return lane
 
-    def bring(self, lane: Lane) -> int:
+    def make_entries(self, lane: Lane) -> int:
         """Make entries of the next messages that have none, and say how many it was.
 
         Raises QueueDamaged, OSError; then nothing has changed.
         """
-        return self._page_in(lane) if lane.paged else len(self._spread(lane))
+        return self._page_in(lane) if lane.paged else len(self._unpack_next(lane))
 
-    def bring_up_to(self, lane: Lane, count: int) -> None:
-        """Make entries until so many are ready, or all are. Raises as `bring`."""
+    def make_entries_up_to(self, lane: Lane, count: int) -> None:
+        """Make entries until so many are ready, or all are. Raises as `make_entries`."""
         while lane.more and (lacking := lane.lacks(count)):
             from_segments = lane.paged > 0  # when nothing is paged any more, those in the tail count too
             while lacking > 0 and lane.more and (lane.paged > 0) is from_segments:
-                lacking -= self.bring(lane)
+                lacking -= self.make_entries(lane)
 
-    def _spread(self, lane: Lane) -> list[Entry]:
+    def _unpack_next(self, lane: Lane) -> list[Entry]:
         """Make entries of the first batch, or of what came between batches."""
         first = lane.behind[0]
         if isinstance(first, Batch):
             entries = first.entries()
-            lane.release()
+            lane.drop_gone_batches()
             if not first.segment and first.sequence >= self.snapshot_before:
-                lane.spread.append(first)
+                lane.unpacked.append(first)
         else:
             entries = first
         self.half_changed = True
@@ -117,18 +117,18 @@ class Paging:
         self.half_changed = False
         return entries
 
-    def spread_all(self) -> None:
+    def unpack_all(self) -> None:
         """Make entries of all batches."""
         for lane in self._lanes.values():
             while lane.behind:
-                self._spread(lane)
+                self._unpack_next(lane)
 
     def in_memory(self) -> Iterator[Entry]:
         """All entries of what is in memory and not gone, some twice; none of them is to be a batch any more."""
-        self.spread_all()
+        self.unpack_all()
         for lane in self._lanes.values():
             yield from lane.all()
-        yield from self._elsewhere.values()
+        yield from self._resident.values()
 
     # ---- reading
 
@@ -156,9 +156,9 @@ class Paging:
     def _entries(self, segment: Segment, block: Block, low: int, high: int) -> list[Entry]:
         """Copies of those of a block with sequences in these bounds that are neither gone nor in memory."""
         entries = copies_of(self.reader.read_block(segment, block), segment.number, block)
-        elsewhere, counts = self._elsewhere, self.backed_out[not segment.volatile]
-        if low > block.first or high < block.last or elsewhere:
-            entries = [e for e in entries if low <= e.sequence <= high and e.sequence not in elsewhere]
+        resident, counts = self._resident, self.backed_out[not segment.volatile]
+        if low > block.first or high < block.last or resident:
+            entries = [e for e in entries if low <= e.sequence <= high and e.sequence not in resident]
         if segment.live_in(block) < block.cells:
             gone = segment.gone
             entries = [e for e in entries if not gone[e.cell >> 3] >> (e.cell & 7) & 1]
@@ -176,7 +176,7 @@ class Paging:
             at = block.last + 1
 
     def _page_in(self, lane: Lane) -> int:
-        """Read the next block of what is paged; how many that makes. Raises as `bring`."""
+        """Read the next block of what is paged; how many that makes. Raises as `make_entries`."""
         place = self._block_with(lane, lane.low)
         if place is None or place[1].first > lane.high:
             raise QueueDamaged(f"the segments lack {lane.paged} messages of priority {lane.priority}")
@@ -195,19 +195,19 @@ class Paging:
         self.half_changed = False
         return len(entries)
 
-    def _pluck(self, entry: Entry) -> None:
+    def _unpage(self, entry: Entry) -> None:
         """Take the message of this copy out of what is paged: the copy is its entry in memory from now on."""
         lane = self._lanes[entry.priority << 1 | entry.persistent]
         lane.paged -= 1
-        self._elsewhere[entry.sequence] = entry
-        self._held_cells.add((entry.segment, entry.cell))
+        self._resident[entry.sequence] = entry
+        self._resident_cells.add((entry.segment, entry.cell))
         self.memory_bytes[lane.persistent] += len(entry.head) + len(entry.body) + OVERHEAD
 
-    def keep(self, entry: Entry) -> Entry:
+    def resident_entry(self, entry: Entry) -> Entry:
         """The entry in memory of a message that is ready: a copy of a paged one becomes its entry."""
         if entry.status == COPY:
             self.half_changed = True
-            self._pluck(entry)
+            self._unpage(entry)
             entry.status = READY
             self._lane(entry).given_back[entry.sequence] = entry
             if self._indexed:
@@ -217,12 +217,12 @@ class Paging:
 
     def moved(self) -> None:
         """Messages in memory have other cells now."""
-        self._held_cells = {(entry.segment, entry.cell) for entry in self._elsewhere.values() if entry.segment}
+        self._resident_cells = {(entry.segment, entry.cell) for entry in self._resident.values() if entry.segment}
 
     def extend(self, segment: Segment, blocks: list[Block], length: int) -> None:
         """The checkpoint that appended these blocks to a segment is complete."""
         segment.extend(blocks, length)
-        self._arrays.look_again()
+        self._arrays.invalidate()
 
     def drop(self, segment: int) -> None:
         """The segment is no more: nothing is kept that helps to read it."""
@@ -239,7 +239,7 @@ class Paging:
         """
         for lane in self._lanes.values():
             while self.memory_bytes[lane.persistent] > self.buffers[lane.persistent]:
-                if lane.behind and (done := self._batch_out(lane)):
+                if lane.behind and (done := self._page_out_batch(lane)):
                     most -= done
                     if most <= 0:
                         return True
@@ -247,10 +247,10 @@ class Paging:
                 entry = lane.next_out(full=True)
                 if entry is None:
                     break
-                self._let_go(lane, entry)
+                self._page_out_one(lane, entry)
                 most -= 1
                 if lane.paged and not (lane.given_back or self._indexed):
-                    most -= self._let_go_each(lane, most)
+                    most -= self._page_out_run(lane, most)
                 if not most:
                     return True
             if lane.given_back and self.memory_bytes[lane.persistent] > self.buffers[lane.persistent]:
@@ -263,40 +263,40 @@ class Paging:
         """Page out up to `most` entries that were given back, when no others can leave memory; return how many.
 
         `lane.low` to `lane.high` then span messages that are gone, locked or given back; those of them that are still
-        in memory are noted in `_elsewhere`. Those that came while the checkpoint wrote are not looked at.
+        in memory are noted in `_resident`. Those that came while the checkpoint wrote are not looked at.
         """
         found = lane.returned_to_page_out(most, self.snapshot_before)
         if not found:
             return 0
-        self._arrays.look_again()
+        self._arrays.invalidate()
         kind, last = lane.persistent, found[-1].sequence
         back = lane.given_back.irange(last, max(lane.low, found[0].sequence) if lane.paged else None)
         stay = [lane.given_back[sequence] for sequence in back]
         if self.uncommitted:
             stay += [e for e in locked() if e.sequence >= last and e.priority == lane.priority and e.persistent == kind]
-        self._elsewhere.update((entry.sequence, entry) for entry in stay if entry.status in (READY, LOCKED))
+        self._resident.update((entry.sequence, entry) for entry in stay if entry.status in (READY, LOCKED))
         count = 0
         for entry in found:
             if self.memory_bytes[kind] <= self.buffers[kind]:
                 break
-            lane.reach(entry)
-            self._elsewhere.pop(entry.sequence, None)
-            self._held_cells.discard((entry.segment, entry.cell))
-            self._let_go(lane, entry)
+            lane.extend_paged_to(entry)
+            self._resident.pop(entry.sequence, None)
+            self._resident_cells.discard((entry.segment, entry.cell))
+            self._page_out_one(lane, entry)
             count += 1
         return count
 
-    def _batch_out(self, lane: Lane) -> int:
+    def _page_out_batch(self, lane: Lane) -> int:
         """Let the next batch leave memory whole; where nothing is paged and not all of them have to leave, make entries
         of the first one. How much work it was, in messages, about; 0: there is none, or entries go first."""
         while lane.behind and isinstance(lane.behind[0], list):
-            self._spread(lane)
+            self._unpack_next(lane)
         first = lane.behind[0] if lane.behind else None
         if not isinstance(first, Batch) or not first.segment or (lane.paged and lane.tail):
             return 0
         kind = lane.persistent
         if not lane.paged and lane.placed > self.memory_bytes[kind] - self.buffers[kind]:
-            return len(self._spread(lane))
+            return len(self._unpack_next(lane))
         lane.batch_out()
         self.memory_bytes[kind] -= first.weight
         return 1
@@ -306,7 +306,7 @@ class Paging:
         batch.segment, batch.cell = segment, cell
         self._lanes[batch.priority << 1 | 1].placed += batch.weight
 
-    def _let_go_each(self, lane: Lane, most: int) -> int:
+    def _page_out_run(self, lane: Lane, most: int) -> int:
         """The next ones to be paged out, up to so many, as long as they are ready and in a segment; how many it was.
 
         Some are paged already, nothing was given back, and there are no indexes: so there is little to do for each.
@@ -334,16 +334,16 @@ class Paging:
         self.memory_bytes[kind] = held
         return count
 
-    def _let_go(self, lane: Lane, entry: Entry) -> None:
+    def _page_out_one(self, lane: Lane, entry: Entry) -> None:
         if entry.status == GONE:
             lane.dead -= 1
         elif entry.status == LOCKED:
             lane.dead -= 1
-            self._elsewhere[entry.sequence] = entry
+            self._resident[entry.sequence] = entry
         elif entry.sequence in lane.given_back:
-            self._elsewhere[entry.sequence] = entry
+            self._resident[entry.sequence] = entry
         elif not entry.segment:
-            lane.given_back[entry.sequence] = self._elsewhere[entry.sequence] = entry
+            lane.given_back[entry.sequence] = self._resident[entry.sequence] = entry
         else:
             lane.paged += 1
             entry.status = COPY  # for whoever still holds it
@@ -353,22 +353,22 @@ class Paging:
 
     # ---- what is over
 
-    def _over(self, now: int) -> Iterator[Entry]:
+    def _expired(self, now: int) -> Iterator[Entry]:
         """Ready entries in memory whose time is over."""
         for entry in self.in_memory():
             if 0 < entry.expires <= now and entry.status == READY:
                 yield entry
 
     def sweep(self, now: int, most: int) -> list[Entry]:
-        """Ready entries whose time is over, those read from segments included: `most`, or what a block has more.
+        """Ready entries whose time is over, those read from segments included: `most`, or as many more as a block has.
 
-        More of those in memory, since all that is there is looked at each time.
+        There are more of those in memory, since all of them are looked at each time.
 
         Raises QueueDamaged, OSError.
         """
         if not self.depth and not self.uncommitted:
             self.expiring = 0  # which a restart has counted by blocks
-        found = {e.sequence: e for e in islice(self._over(now), max(most, A_SCAN))}
+        found = {e.sequence: e for e in islice(self._expired(now), max(most, SCAN_MESSAGES))}
         for lane in self._lanes.values():
             if not lane.paged:
                 continue
@@ -381,12 +381,12 @@ class Paging:
                     if 0 < block.expires <= now and block.last >= lane.low and block.first <= lane.high:
                         there = [cell for cell in self.reader.read(segment, block) if not segment.is_gone(cell[0])]
                         expires = [standing(message).expires for _, _, message in there]
-                        segment.put_off(block, min((one for one in expires if one), default=0))
+                        segment.postpone_expiry(block, min((one for one in expires if one), default=0))
                         for cell, one in zip(there, expires, strict=True):
                             sequence = cell[1]
-                            paged = lane.holds_paged(sequence) and sequence not in self._elsewhere
+                            paged = lane.holds_paged(sequence) and sequence not in self._resident
                             if paged and 0 < one <= now:
-                                found[sequence] = self.keep(self._entry(segment, block, cell))
+                                found[sequence] = self.resident_entry(self._entry(segment, block, cell))
         return list(found.values())
 
     # ---- indexes of what is in memory

@@ -24,7 +24,7 @@ from logger.progress import Progress, no_progress
 from logger.reader import LogReader
 from qmgr import ini, locations, mqsini
 from qmgr.configuration import AutoConfig
-from qmgr.creation import keep_removed, no_empty_dirs, remove_tree
+from qmgr.creation import keep_removed, remove_tree, removing_empty_dirs
 from qmgr.errors import AlreadyExists, Mistake
 from qmgr.locations import Location
 from qmgr.missing import away, unfinished, unknown
@@ -89,7 +89,7 @@ def recover_to(
         config = ini.parse(read_whole(disk, source.ini), source.ini)
         lock_log(disk, source, config.log.path, held, command="qm recover-to")
         mqsini.read(disk, f"{target.data_root}/mqs.ini")  # one that can't be changed is told before anything is made
-        with no_empty_dirs(disk, target):
+        with removing_empty_dirs(disk, target):
             return _Recovery(disk, clock, source, target, config, progress).run(lsn, time_us)
 
 
@@ -105,7 +105,7 @@ def refuse_target(disk: Disk, target: Location) -> None:
 
 
 @contextlib.contextmanager
-def _nothing_half(disk: Disk, target: Location) -> Iterator[None]:
+def _removing_unfinished(disk: Disk, target: Location) -> Iterator[None]:
     """Where no queue manager comes of it, what was made for it is removed again. The directory is ours."""
     try:
         yield
@@ -175,7 +175,7 @@ class _Recovery:
             held = own(self._disk, self._target, None, command="qm recover-to")
             try:
                 refuse_target(self._disk, self._target)  # another recovery may have built it meanwhile
-                with _nothing_half(self._disk, self._target):
+                with _removing_unfinished(self._disk, self._target):
                     return self._build(found, reader, state)
             except NotRecoverable as exc:
                 if old is not None:
@@ -278,7 +278,7 @@ class _Recovery:
             head=first,
             durable=first,
             epoch=epoch,
-            time=now - self._lag(state),
+            time=now - self._clock_lag_us(state),
             wall=now,
             clean=True,
             counters={"queue": rebuild.next_queue, "segment": like.next_segment},
@@ -317,7 +317,7 @@ class _Recovery:
         entry = mqsini.Entry(name=target.name, prefix=target.data_root, directory=target.data_dir.rsplit("/", 1)[1])
         mqsini.add(disk, f"{target.data_root}/mqs.ini", entry, default=False)
 
-    def _lag(self, state: ControlState) -> int:
+    def _clock_lag_us(self, state: ControlState) -> int:
         """How far the clock that the original's messages expire by is behind the system's, in microseconds."""
         try:
             newest = read_files(self._disk, self._source.data_dir, state.log_id)[0][0]

@@ -45,7 +45,7 @@ FORMAT = 1
 INTERVAL_NS = 1_000_000_000
 SHARE = 100  # publishing takes no more than one part in so many of the time
 PEAK_MINUTES = 10
-LARGEST = 64 << 20  # bytes of a file that is read
+MAX_FILE_BYTES = 64 << 20  # that are read
 
 ACTIVE, INACTIVE, SUPERFLUOUS, READY = "active", "inactive", "superfluous", "ready"
 
@@ -69,12 +69,12 @@ SHAPE: Mapping[str, type] = {
 # Making the mapping
 
 
-def plain(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """An attrs object as JSON can have it."""
-    return attrs.asdict(value, value_serializer=lambda _, __, held: _plain_value(held))
+    return attrs.asdict(value, value_serializer=lambda _, __, held: _json_value(held))
 
 
-def _plain_value(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     return value.hex() if isinstance(value, bytes) else value
@@ -238,7 +238,7 @@ def read(disk: Disk, clock: Clock, location: Location) -> Published | None:
 def decode(data: bytes, name: str) -> Picture | None:
     """The mapping in `data`, or None: after a power failure the file may hold anything."""
     try:
-        picture = json.loads(data[:LARGEST])
+        picture = json.loads(data[:MAX_FILE_BYTES])
     except (ValueError, RecursionError):
         return None
     if not isinstance(picture, dict) or picture.get("format") != FORMAT or picture.get("name") != name:

@@ -8,16 +8,16 @@ from typing import Any
 
 from logger.errors import LogError
 from qmgr import verbs
-from qmgr.batch import Alike
+from qmgr.batch import MessageRun
 from qmgr.definitions import Definitions
 from qmgr.entry import OVERHEAD, Entry
 from qmgr.errors import Inhibited, MessageTooBig, Mistake, MQError, QueueFull, Reason, Unavailable
 from qmgr.events import Event, Events
-from qmgr.logged import Surroundings
+from qmgr.logged import EngineContext
 from qmgr.message import HEAD, Descriptor, Message, check_body
 from qmgr.queue import Queue
 from qmgr.state import PutRun
-from qmgr.units import A_RECORD, NUMBERS_PER_EPOCH, QUEUE_AND_SEQUENCE
+from qmgr.units import MESSAGES_PER_RECORD, NUMBERS_PER_EPOCH, QUEUE_PLACE_BYTES
 from recovery import records
 from recovery.records import PUT_COST, Put, PutMany, in_pieces
 from recovery.uows import Uow
@@ -26,7 +26,7 @@ from recovery.uows import Uow
 class Puts(Definitions):
     """Puts messages to queues, for callers and for the queue manager itself."""
 
-    def __init__(self, given: Surroundings) -> None:
+    def __init__(self, given: EngineContext) -> None:
         super().__init__(given)
         self.steady = given.steady
         self.events = Events(self.state, given.clock.wall_us())
@@ -54,7 +54,7 @@ class Puts(Definitions):
     def _new_numbers(self, count: int) -> list[int]:
         """Those of messages, behind which their ids differ."""
         numbers = list(itertools.islice(self._message_numbers, count))
-        if numbers[-1] > self._last:
+        if numbers[-1] > self._last_number:
             raise self._no_more_ids()
         return numbers
 
@@ -72,7 +72,7 @@ class Puts(Definitions):
         if queue is None or queue.damaged:  # few calls of our own: each costs a hundredth of a put
             queue = self._known(name, put=True)
             options = verbs.with_defaults(self.state, name, options)
-        descriptor, one_id = queue.plain, None
+        descriptor, one_id = queue.default_descriptor, None
         given: Any = options  # which may be anything: compiled code would refuse what is no bool in words of its own
         if descriptor is None or (given and (len(given) > 1 or given.get("persistent") is not descriptor.persistent)):
             descriptor, one_id = verbs.describe(queue, options, self._expires), verbs.given_id(options)
@@ -80,7 +80,7 @@ class Puts(Definitions):
             body = check_body(body)
         if one_id is None:
             number = next(self._message_numbers)
-            if number > self._last:
+            if number > self._last_number:
                 raise self._no_more_ids()
             one_id = self._id_prefix + number.to_bytes(8, "big")
         now = self.clock.wall_us()
@@ -94,7 +94,7 @@ class Puts(Definitions):
         else:
             entry = Entry(head, body, persistent, priority, expires)
             record = Put(queue.id, 0, head, body, entry)
-            cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if persistent else 0
+            cost = self.log.cost(QUEUE_PLACE_BYTES + size) if persistent else 0
             end = self._put_now(record, queue, 1, len(body), size, cost, now, soon=soon)
         return Message(body, head, queue.name, 0, descriptor.expiry), end
 
@@ -111,18 +111,20 @@ class Puts(Definitions):
             puts = unit.puts
             run = puts[-1] if puts else None
             queue = self.state.queues.get(name) if run is None else run.queue
-            if queue is None or queue.name != name or queue.depth >= queue.room_to or len(body) > queue.max_length:
+            if queue is None or queue.name != name:
                 return None
-            like = queue.plain
+            if queue.depth >= queue.unchecked_depth or len(body) > queue.max_length:
+                return None
+            like = queue.default_descriptor
             if like is None or not like.persistent or (run is not None and run.like is not like):
                 return None
             number = next(self._message_numbers)
-            if number > self._last:
+            if number > self._last_number:
                 raise self._no_more_ids()
             head = like.head(self._id_prefix + number.to_bytes(8, "big"), now)
             size = len(head) + len(body)
             cost = size + PUT_COST
-            if (run is None or unit.ahead < cost) and not self._goes_on(unit, cost, first_put=run is None):
+            if (run is None or unit.ahead < cost) and not self._promise_ahead(unit, cost, first_put=run is None):
                 return None
             try:  # as `State.hold_puts` and `_hold_back`
                 queue.depth += 1
@@ -158,7 +160,7 @@ class Puts(Definitions):
         queue = self._known(name, put=True)
         if queue.name != name:
             options = verbs.with_defaults(self.state, name, options)
-        descriptor = queue.plain
+        descriptor = queue.default_descriptor
         if options or descriptor is None:
             descriptor = verbs.describe(queue, options, self._expires)
         if isinstance(bodies, (bytes, bytearray, memoryview, str)) or not isinstance(bodies, Iterable):
@@ -184,11 +186,11 @@ class Puts(Definitions):
         else:
             count = len(bodies)
             messages = list(zip(heads, bodies, strict=True))
-            alike = Alike(heads, bodies, persistent, priority, expires > 0)
-            record = PutMany(queue.id, 0, messages, [alike])
+            together = MessageRun(heads, bodies, persistent, priority, expires > 0)
+            record = PutMany(queue.id, 0, messages, [together])
             cost = 0
             if persistent:
-                record.made = in_pieces(alike.encoded(keep=True), size)
+                record.made = in_pieces(together.encoded(keep=True), size)
                 cost = self.log.cost(records.put_many_cost(size, count))
             end = self._put_now(record, queue, count, largest, size, cost, now, soon=soon)
         given = map(Message, bodies, heads, repeat(queue.name), repeat(0), repeat(descriptor.expiry))
@@ -231,10 +233,10 @@ class Puts(Definitions):
                 record.sequence = queue.next_sequence
                 if cost:
                     end = self._append_and_apply(record, now, soon=soon)
-                    self.checkpointer.records += (count - 1) // A_RECORD
+                    self.checkpointer.records += (count - 1) // MESSAGES_PER_RECORD
                 else:
                     self._apply_only(record, now)
-                self._came(size + OVERHEAD * count)
+                self._count_put_bytes(size + OVERHEAD * count)
         except LogError as exc:
             raise self.translated(exc) from exc
         return end
@@ -252,7 +254,7 @@ class Puts(Definitions):
             self._reserve(cost, 0, self.log.space.for_gets)
         if self.refusal is not None:
             self.check()
-        if queue.depth + count > queue.room_to or largest > queue.max_length:
+        if queue.depth + count > queue.unchecked_depth or largest > queue.max_length:
             self._check_put(queue, largest, count)
 
     def _check_put(self, queue: Queue, largest: int, count: int = 1) -> None:
@@ -261,7 +263,7 @@ class Puts(Definitions):
             verbs.check_put(queue, largest, count)
         except QueueFull:
             self.events.is_full(queue, self.clock.wall_us())
-            self.tell_locked()
+            self.put_events_locked()
             raise
         except Inhibited as exc:
             self._inhibited(exc)
@@ -273,17 +275,17 @@ class Puts(Definitions):
     def _inhibited(self, exc: Inhibited) -> None:
         """A put or get is refused for this. The lock is held; it may be let go of."""
         self.events.inhibited(exc.reason, exc.name)
-        self.tell_locked()
+        self.put_events_locked()
 
     # ---- events
 
-    def tell(self) -> None:
+    def put_events(self) -> None:
         """Put the events that have been noted."""
         if self.events.pending and self.refusal is None:
             with contextlib.suppress(LogError), self.lock:
-                self.tell_locked()
+                self.put_events_locked()
 
-    def tell_locked(self) -> None:
+    def put_events_locked(self) -> None:
         """Put the events that have been noted; one that can't be put is dropped.
 
         The lock is held, and may be let go of meanwhile.
@@ -303,7 +305,7 @@ class Puts(Definitions):
         [head] = descriptor.heads(self._id_prefix, self._new_numbers(1), now)
         if descriptor.persistent:
             self.log_held()
-            if not self.log.reserve(self.log.cost(QUEUE_AND_SEQUENCE + len(head) + len(body)), self.log.space.for_gets):
+            if not self.log.reserve(self.log.cost(QUEUE_PLACE_BYTES + len(head) + len(body)), self.log.space.for_gets):
                 return
         self.check()
         verbs.check_put(queue, len(body))
@@ -313,7 +315,7 @@ class Puts(Definitions):
             self._append_and_apply(record, now)
         else:
             self._apply_only(record, now)
-        self._came(len(head) + len(body) + OVERHEAD)
+        self._count_put_bytes(len(head) + len(body) + OVERHEAD)
 
     def _put_in_unit(self, unit: Uow, run: PutRun, size: int, largest: int) -> None:
         """Put messages in a unit of work, if that may be; `size`: their bytes, `largest`: the longest body."""
@@ -324,8 +326,8 @@ class Puts(Definitions):
             raise self._too_much(cost, queue, most)
         try:
             with self.lock:  # which may be let go of while room is made
-                promise = self._room_in(unit, count, cost, queue, size)
-                if queue.depth + count > queue.room_to or largest > queue.max_length:
+                promise = self._room_for_calls(unit, count, cost, queue, size)
+                if queue.depth + count > queue.unchecked_depth or largest > queue.max_length:
                     self._check_put(queue, largest, count)
                 try:
                     self.state.hold_puts(unit, run, size)
@@ -335,8 +337,8 @@ class Puts(Definitions):
                     self._on_failure(exc)
                     raise
                 if not cost:
-                    self._came(size)
-                if unit.held_back >= self._hold:
+                    self._count_put_bytes(size)
+                if unit.held_back >= self._max_held_bytes:
                     self._log_calls(unit)
         except LogError as exc:
             raise self.translated(exc) from exc

@@ -6,7 +6,7 @@ every method.
 
 from collections.abc import Sequence
 
-from qmgr.batch import Alike, Batch, Items, still_there, weight
+from qmgr.batch import Batch, Items, MessageRun, still_there, weight
 from qmgr.due import Waiters
 from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry
 from qmgr.finding import Finding
@@ -27,9 +27,9 @@ class Queue(Finding):
 
     __slots__ = (
         *("__dict__", "__weakref__", "_default_buffers", "_events", "_foremost", "_foremost_of", "_opened", "_qmgr"),
-        *("armed", "bad_file", "blocked", "catalogue_line", "changed", "damaged", "definition", "deleted", "fresh"),
-        *("gets_freely", "high_mark", "id", "image", "imaging", "last_event", "last_get", "last_put", "left_over"),
-        *("low_mark", "max_length", "plain", "removed", "room_to", "stuck", "waiters"),
+        *("armed", "bad_file", "blocked", "catalogue_line", "changed", "damaged", "default_descriptor", "definition"),
+        *("deleted", "fresh", "gets_unchecked", "high_mark", "id", "image", "imaging", "kept_surplus", "last_event"),
+        *("last_get", "last_put", "low_mark", "max_length", "removed", "stuck", "unchecked_depth", "waiters"),
     )
 
     def __init__(
@@ -51,7 +51,7 @@ class Queue(Finding):
         self.waiters = Waiters()
         self.fresh: tuple[Items, Items] = [], []  # in no segment yet: non-persistent, and persistent
         self.removed: dict[Entry, bytes] | None = None  # while a checkpoint writes: bodies of what is taken meanwhile
-        self.left_over = 0  # surplus of its segments that the last checkpoint did not give back
+        self.kept_surplus = 0  # surplus of its segments that the last checkpoint did not give back
         self.image: ImagePlace | None = None  # the media image to recover from
         self.imaging = 0  # LSN where the one began that was begun last
         self.changed = True  # since the last checkpoint
@@ -63,9 +63,9 @@ class Queue(Finding):
         self.stuck: object = None  # of which definition, and which DEADQ, it was told that messages stay there
         self._qmgr = QmgrDefinition()
         self._foremost: Lane | None = None
-        self._settle(definition)
+        self._take_definition(definition)
 
-    def _settle(self, definition: QueueDefinition) -> None:
+    def _take_definition(self, definition: QueueDefinition) -> None:
         """Take attributes, and what every put and get looks at of them."""
         self.definition = definition
         self.name = definition.name
@@ -79,37 +79,38 @@ class Queue(Finding):
         if events != self._events:
             self.armed = self._events = events
         self.arm(self.armed)
-        plain = describe(definition.default_priority, definition.default_persistence)
-        self.plain = plain if definition.expiry_cap is None else None  # what a put without options asks for, if known
+        descriptor = describe(definition.default_priority, definition.default_persistence)
+        # What a put without options asks for, if it is the same for all.
+        self.default_descriptor = descriptor if definition.expiry_cap is None else None
         size = definition.buffer_size
         self.buffers = self._default_buffers if size is None else (size, size)
         self._fifo = definition.delivery_sequence == "FIFO"
         self._foremost_of = -1  # which lanes had messages when `_foremost` was found
 
     def arm(self, events: int) -> None:
-        """Wait for these events of the depth. Puts and gets for which there is none have nothing more to look at."""
+        """Wait for these events of the depth. Puts and gets for which there is none need no closer look."""
         self.armed = events
         shut = bool(self.damaged) or self.deleted
-        self.room_to = self.definition.max_depth if self.definition.put_enabled and not shut else -1
+        self.unchecked_depth = self.definition.max_depth if self.definition.put_enabled and not shut else -1
         if events & HIGH:
-            self.room_to = min(self.room_to, self.high_mark - 1)  # from there on a put looks closer
-        self.gets_freely = self.definition.get_enabled and not shut and not events & LOW
+            self.unchecked_depth = min(self.unchecked_depth, self.high_mark - 1)  # from there on a put looks closer
+        self.gets_unchecked = self.definition.get_enabled and not shut and not events & LOW
 
-    def heed(self, qmgr: QmgrDefinition) -> None:
+    def take_qmgr_attributes(self, qmgr: QmgrDefinition) -> None:
         """Take what the attributes of the queue manager say of every queue."""
         self._qmgr = qmgr
-        self._settle(self.definition)
+        self._take_definition(self.definition)
 
     def redefine(self, definition: QueueDefinition) -> None:
         """Take new attributes."""
-        self._settle(definition)
+        self._take_definition(definition)
         self.changed = True
         self._by_id.clear()  # they are in the order of delivery, which may be another one now
         self._indexed = self._by_sequence is not None
-        self._gathered = None
+        self._group_index = None
 
     def retire(self) -> None:
-        """It is deleted; who still holds it finds that out."""
+        """It is deleted; whoever still holds it finds that out."""
         self.deleted = True
         self.arm(0)
         self.waiters.wake_all()
@@ -139,7 +140,7 @@ class Queue(Finding):
         self.damaged = ""
         self.blocked = False
         self.changed = True
-        self._settle(self.definition)
+        self._take_definition(self.definition)
 
     # ---- changing; only `State.apply` calls these
 
@@ -164,21 +165,21 @@ class Queue(Finding):
             self.expiring += 1
         if self._indexed:
             self._add_to_indexes(entry)
-        if self._gathered is not None:
+        if self._group_index is not None:
             self._can_be_got(entry)
         if self.waiters.line:
             self.waiters.wake_one(entry.head)
 
-    def add_run(self, alike: Alike, sequence: int, lsn: int) -> None:
+    def add_run(self, run: MessageRun, sequence: int, lsn: int) -> None:
         """The same for messages in places that follow."""
-        if self._indexed or self._gathered is not None or self.waiters.line:
-            for place, entry in enumerate(alike.entries(), sequence):
+        if self._indexed or self._group_index is not None or self.waiters.line:
+            for place, entry in enumerate(run.entries(), sequence):
                 self.add(entry, place, lsn)
             return
-        count, kind = len(alike.heads), alike.persistent
+        count, kind = len(run.heads), run.persistent
         self.next_sequence = max(self.next_sequence, sequence + count)
-        lane = self._lane(alike)
-        for some in alike.in_places(sequence, lsn):
+        lane = self._lane(run)
+        for some in run.in_places(sequence, lsn):
             if isinstance(some, Batch):
                 self.memory_bytes[kind] += some.weight
                 lane.behind.append(some)
@@ -187,22 +188,22 @@ class Queue(Finding):
                 self.memory_bytes[kind] += weight(some)
                 lane.add(some)
                 self.fresh[kind].extend(some)
-        if alike.expiring:
+        if run.expiring:
             self.expiring += count
         self.changed = True
 
     def lock(self, entry: Entry) -> None:
         """A unit of work gets the message: nobody else sees it."""
         if entry.status == COPY:
-            self._pluck(entry)
+            self._unpage(entry)
         entry.status = LOCKED
         if self._indexed:
             self._remove_from_indexes(entry)
-        if self._gathered is not None:
+        if self._group_index is not None:
             self._can_not_be_got(entry)
         self.depth -= 1
         self.uncommitted += 1
-        self._lanes[entry.priority << 1 | entry.persistent].took(entry, self._elsewhere)
+        self._lanes[entry.priority << 1 | entry.persistent].mark_taken(entry, self._resident)
 
     def lock_next(self) -> Entry | None:
         """`lock` what `first` tells, where that is a persistent message at the front of a line, and nothing else is to
@@ -211,7 +212,7 @@ class Queue(Finding):
         if lane is None:
             return None
         line = lane.line
-        if not line or lane.given_back or self._indexed or self._gathered is not None or not self.gets_freely:
+        if not line or lane.given_back or self._indexed or self._group_index is not None or not self.gets_unchecked:
             return None
         entry = line[0]
         if entry.status != READY or entry.expires:
@@ -249,7 +250,7 @@ class Queue(Finding):
         self._lane(entry).given_back[entry.sequence] = entry
         if self._indexed:
             self._add_to_indexes(entry)
-        if self._gathered is not None:
+        if self._group_index is not None:
             self._can_be_got(entry)
         if count:
             entry.backouts += 1
@@ -266,16 +267,16 @@ class Queue(Finding):
             self._take_paged(entry)
             return
         entry.status = GONE
-        if self._gathered is not None:
+        if self._group_index is not None:
             self._can_not_be_got(entry)
         self.depth -= 1
-        self._lanes[entry.priority << 1 | entry.persistent].took(entry, self._elsewhere)
+        self._lanes[entry.priority << 1 | entry.persistent].mark_taken(entry, self._resident)
         self._forget(entry)
 
     def _take_paged(self, entry: Entry) -> None:
         """The same for one that memory does not hold."""
         entry.status = GONE
-        if self._gathered is not None:
+        if self._group_index is not None:
             self._can_not_be_got(entry)
         self.depth -= 1
         self._lanes[entry.priority << 1 | entry.persistent].paged -= 1
@@ -287,7 +288,7 @@ class Queue(Finding):
         Raises QueueDamaged, OSError.
         """
         lane = self._foremost if self._foremost_of == self._occupied else self._find_foremost()
-        if lane is None or lane.given_back or self._indexed or self._gathered is not None:
+        if lane is None or lane.given_back or self._indexed or self._group_index is not None:
             return None
         line = lane.line
         if len(line) >= count or any(entry.status != READY or entry.expires for entry in line):
@@ -351,7 +352,7 @@ class Queue(Finding):
         backed_out = self.backed_out[1]
         if backed_out and any(map(backed_out.get, sequences)):
             return False
-        return self._elsewhere.keys().isdisjoint(sequences) if self._elsewhere else True
+        return self._resident.keys().isdisjoint(sequences) if self._resident else True
 
     def take_front(self, front: Front) -> None:
         """What `front` told is got outside a unit of work."""
@@ -385,20 +386,20 @@ class Queue(Finding):
 
     def take_each(self, entries: list[Entry]) -> None:
         """The same for several messages."""
-        if self._gathered is not None or self.removed is not None:
+        if self._group_index is not None or self.removed is not None:
             for entry in entries:
                 self.take(entry)
             return
         lanes = self._lanes
         for entry in entries:
             if entry.status == COPY:
-                self._pluck(entry)
+                self._unpage(entry)
             entry.status = GONE
             lane = lanes[entry.priority << 1 | entry.persistent]
             if lane.line and lane.line[0] is entry and not lane.given_back:
                 lane.line.popleft()
             else:
-                lane.took(entry, self._elsewhere)
+                lane.mark_taken(entry, self._resident)
         self.depth -= len(entries)
         self._forget_each(entries)
 
@@ -425,7 +426,7 @@ class Queue(Finding):
         """A checkpoint writes what is there now; what will be the bodies of those that are taken meanwhile."""
         self.snapshot_before = self.next_sequence
         for lane in self._lanes.values():
-            lane.spread.clear()
+            lane.unpacked.clear()
         self.removed = {}
         return self.removed
 
@@ -433,7 +434,7 @@ class Queue(Finding):
         self.removed = None
         self.snapshot_before = 0
 
-    def weed(self) -> int:
+    def prune_fresh(self) -> int:
         """Let go of what came since the last checkpoint and is gone; bytes of what is still there."""
         for items in self.fresh:
             items[:] = still_there(items)
@@ -443,10 +444,10 @@ class Queue(Finding):
         self.memory_bytes[entry.persistent] -= len(entry.head) + len(entry.body) + OVERHEAD
         if self._indexed:
             self._remove_from_indexes(entry)
-        if self._elsewhere:
-            self._elsewhere.pop(entry.sequence, None)
+        if self._resident:
+            self._resident.pop(entry.sequence, None)
             if entry.segment:
-                self._held_cells.discard((entry.segment, entry.cell))
+                self._resident_cells.discard((entry.segment, entry.cell))
         self._forget_paged(entry)
 
     def _forget_paged(self, entry: Entry) -> None:
@@ -461,7 +462,7 @@ class Queue(Finding):
         entry.body = b""
 
     def _forget_each(self, entries: list[Entry]) -> None:
-        if self._indexed or self._elsewhere:
+        if self._indexed or self._resident:
             for entry in entries:
                 self._forget(entry)
             return

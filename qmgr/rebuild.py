@@ -22,7 +22,7 @@ from qmgr.objects import decode_definition
 from qmgr.queue import Queue
 from qmgr.segments import Segment, SegmentWriter, cells_of
 from qmgr.snapshot import StateSnapshot
-from qmgr.store import Store, used_up
+from qmgr.store import Store, no_segment_number
 from recovery import records
 from recovery.backouts import Backouts
 from recovery.errors import NotRecoverable
@@ -30,20 +30,20 @@ from recovery.image import Image, ImagePlace
 from recovery.records import ImagePart, decode
 from recovery.uows import Uow
 
-NOBODY = contextlib.nullcontext()  # uses the store that this one is like
+NO_LOCK = contextlib.nullcontext()  # for a store that nobody else uses
 Skip = Callable[[int], tuple[int, int]]  # from the LSN of a record: of the next that matters, and when to ask again
 NEVER = 1 << 64
-A_MOMENT = 64  # records or messages, after which others may go on
-IN_MEMORY = 64 << 20  # bytes of messages that come before they are written to segments
+YIELD_EVERY = 64  # records or messages
+WRITE_OUT_BYTES = 64 << 20  # of messages that come before they are written to segments
 
 
-def nothing(at: int) -> tuple[int, int]:
+def skip_nothing(at: int) -> tuple[int, int]:
     """Passes over nothing."""
     return at, NEVER
 
 
 @attrs.frozen
-class _Since:
+class _CountsFrom:
     """From where on records count for a queue."""
 
     lsn: int
@@ -53,19 +53,19 @@ class _Since:
 class Rebuild(Store):
     """Queues as they come to be again: those that were given as images, and no others."""
 
-    def __init__(self, like: Store, lock: AbstractContextManager[Any] = NOBODY) -> None:
+    def __init__(self, like: Store, lock: AbstractContextManager[Any] = NO_LOCK) -> None:
         """In the directory of `like`, whose lock this is, with segments of its next numbers."""
         super().__init__(like.disk, like.directory, like.log_id, like.give_way, like.buffers, imaged=like.imaged)
         self.arrays = like.arrays
         self.files = like.files
         self.opened = like.opened
-        self._like = like
+        self._original = like
         self.fence = like.fence
-        self._likes_lock = lock
-        self._taken: list[int] = []  # numbers of segments
-        self._since: dict[int, _Since] = {}
-        self._came = 0
-        self._repeats = False  # the record repeats what a unit of work has logged before
+        self._original_lock = lock
+        self._taken_numbers: list[int] = []  # numbers of segments
+        self._counts_from: dict[int, _CountsFrom] = {}
+        self._unwritten_bytes = 0
+        self._is_repeat = False  # the record repeats what a unit of work has logged before
         self._lock = threading.Lock()  # that of a checkpoint, which nobody else wants here
 
     # ---- images
@@ -75,7 +75,7 @@ class Rebuild(Store):
         queue = self.new_queue(decode_definition(image.definition))
         self.queues[queue.name] = queue
         self.by_id[queue.id] = queue
-        self._since[queue.id] = _Since(place.checkpoint, image.units)
+        self._counts_from[queue.id] = _CountsFrom(place.checkpoint, image.units)
         queue.next_sequence = image.next_sequence
         queue.image = place
         queue.backed_out = Backouts(), image.backouts
@@ -95,7 +95,7 @@ class Rebuild(Store):
                     source = part.segment
                     numbers = self.take_numbers(1)
                     if not numbers:
-                        raise used_up()
+                        raise no_segment_number()
                     made.append(Segment(numbers[0]))
                     writer = self.writer(queue, made[-1])
                 self._copy(part, writer)
@@ -112,25 +112,25 @@ class Rebuild(Store):
         for place, (_, sequence, message) in enumerate(cells_of(bytes(part.data), part.cell, part.cells)):
             if not gone >> place & 1:
                 writer.append(sequence, part.priority, standing(message).expires, message)
-            if not place % A_MOMENT:
+            if not place % YIELD_EVERY:
                 self.give_way()
 
     def take_numbers(self, count: int) -> range:
-        with self._likes_lock:
-            numbers = self._like.take_numbers(count)
-        self._taken += numbers
+        with self._original_lock:
+            numbers = self._original.take_numbers(count)
+        self._taken_numbers += numbers
         return numbers
 
     def give_back(self, numbers: list[int]) -> None:
         gone = set(numbers)
-        self._taken = [number for number in self._taken if number not in gone]
-        with self._likes_lock:
-            self._like.give_back(numbers)
+        self._taken_numbers = [number for number in self._taken_numbers if number not in gone]
+        with self._original_lock:
+            self._original.give_back(numbers)
 
     # ---- the log
 
     def replay(
-        self, reader: LogReader, start: int, until: int, progress: Progress = no_progress, skip: Skip = nothing
+        self, reader: LogReader, start: int, until: int, progress: Progress = no_progress, skip: Skip = skip_nothing
     ) -> int:
         """Apply the log from `start` to `until`, both LSNs; return how many records. Raises LogDamaged, OSError.
 
@@ -145,12 +145,12 @@ class Rebuild(Store):
             try:
                 self.apply(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.end, raw.time)
             except (KeyError, ValueError, struct.error) as exc:
-                raise NotRecoverable(f"a log record does not fit to the media image ({exc})") from exc
+                raise NotRecoverable(f"a log record does not fit the media image ({exc})") from exc
             count += 1
-            self._came += len(raw.body)
-            if self._came >= IN_MEMORY:
+            self._unwritten_bytes += len(raw.body)
+            if self._unwritten_bytes >= WRITE_OUT_BYTES:
                 self.write_out()
-            if not count % A_MOMENT:
+            if not count % YIELD_EVERY:
                 self.give_way()
                 progress(raw.end - start, until - start)
         for queue in self.by_id.values():
@@ -159,7 +159,7 @@ class Rebuild(Store):
 
     def write_out(self) -> list[bytes]:
         """Write what is in memory only to segments; the lines that a checkpoint's catalogue would have."""
-        self._came = 0
+        self._unwritten_bytes = 0
         snapshot = StateSnapshot(self)
         lines = list(snapshot.write())
         snapshot.finish(self._lock)
@@ -169,7 +169,7 @@ class Rebuild(Store):
     def give_up(self) -> None:
         """Delete what was written."""
         for queue in self.by_id.values():
-            for number in self._taken:
+            for number in self._taken_numbers:
                 with contextlib.suppress(OSError):
                     self.fence()
                     path = self.path_of(queue.name, number)
@@ -179,23 +179,23 @@ class Rebuild(Store):
     def _roll_forward(self, record: records.RollForward, lsn: int, end: int, time: int) -> None:
         """The calls that it repeats are known already, but on the queues whose image knows it as the unit's first."""
         unit = self._unit(record.uow, lsn, time)
-        self._repeats = True
+        self._is_repeat = True
         try:
             self._join(unit, record, lsn)
         finally:
-            self._repeats = False
+            self._is_repeat = False
         self._rolled_forward(unit, record, lsn, time)
 
     # ---- what counts
 
     def _counts(self, number: int, lsn: int, unit: int = 0) -> bool:
-        since = self._since.get(number)
+        since = self._counts_from.get(number)
         return since is not None and (lsn >= since.lsn or lsn >= since.units.get(unit, since.lsn))
 
     def joined(self, number: int, unit: Uow, lsn: int) -> Queue | None:
         counts = self._counts(number, lsn, unit.number)
-        if self._repeats:
-            counts = counts and self._since[number].units.get(unit.number) == lsn
+        if self._is_repeat:
+            counts = counts and self._counts_from[number].units.get(unit.number) == lsn
         return self.by_id[number] if counts else None
 
     def _put(self, record: records.Put, lsn: int, end: int, time: int) -> None:
@@ -228,9 +228,9 @@ def _records(reader: LogReader, start: int, until: int, skip: Skip) -> Iterator[
     """The records from `start` to `until`, but for those that are passed over."""
     at = start
     while at < until:
-        at, ask_again = skip(at)
+        at, next_ask = skip(at)
         for raw in reader.records(at, durable=until, until=until):
-            if raw.lsn >= ask_again:
+            if raw.lsn >= next_ask:
                 at = raw.lsn
                 break
             yield raw

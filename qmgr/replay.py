@@ -39,7 +39,7 @@ from recovery.records import Kind, not_understood
 from recovery.replay import Batch, Bookmark, PutTracker
 
 OLDEST, NOW = "oldest", "now"
-A_MOMENT = 64  # records after which others may go on
+YIELD_EVERY_RECORDS = 64
 NEVER = 1 << 64  # an LSN, or a moment, that does not come
 
 Where = int | str | datetime.datetime
@@ -74,18 +74,18 @@ class Replay:
         self._engine = engine
         self._retention = retention
         self._over: BaseException | None = None  # why there is no next message
-        self._ticks = engine.clock.elapsed_ns
+        self._elapsed_ns = engine.clock.elapsed_ns
         self._pin = retention.pin(0)  # until it is known what has to be read
         try:
             self._scan = _Scan(engine, self._pin.move, queue, start, end)
         except BaseException as exc:
             retention.unpin(self._pin)
-            told = _told(engine, exc)
+            told = _as_mq_error(engine, exc)
             if told is exc:
                 raise
             raise told from exc
         self._messages = self._scan.messages()
-        self._pin.idle_since = self._ticks()
+        self._pin.idle_since = self._elapsed_ns()
 
     @property
     def bookmark(self) -> str:
@@ -105,19 +105,19 @@ class Replay:
             raise self._over.with_traceback(None)
         try:
             self._engine.check()
-            if not self._pin.resume(self._ticks):
-                self._begin_anew()
+            if not self._pin.resume(self._elapsed_ns):
+                self._restart()
             found = next(self._messages)
-            self._pin.idle_since = self._ticks()
+            self._pin.idle_since = self._elapsed_ns()
             return found
         except BaseException as exc:
-            told = _told(self._engine, exc)
+            told = _as_mq_error(self._engine, exc)
             self._end(told if isinstance(told, (StopIteration, MQError)) else _interrupted(told))
             if told is exc:
                 raise
             raise told from exc
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         """Nobody has read for so long that what was still to be read may be gone: go on from the bookmark."""
         self._messages.close()
         self._retention.unpin(self._pin)
@@ -146,7 +146,7 @@ def _interrupted(exc: BaseException) -> MQError:
     return Mistake(f"this replay was interrupted ({type(exc).__name__}); begin another one from its bookmark")
 
 
-def _told(engine: Engine, exc: BaseException) -> BaseException:
+def _as_mq_error(engine: Engine, exc: BaseException) -> BaseException:
     """What went wrong below, as callers know it. What is missing may be in an archive that is not there."""
     if isinstance(exc, (LogDamaged, BookmarkTooOld)):
         try:
@@ -231,7 +231,7 @@ class _Scan:
         if isinstance(start, datetime.datetime):
             self._since_us = _moment(start, "start")
             place = self._places.get(self._first // self._extent_bytes)
-            if place is not None and self._since_us < place.taken and not self._is_all():
+            if place is not None and self._since_us < place.taken and not self._is_complete():
                 raise self._too_old(f"the moment {start.isoformat()}")
             return Bookmark(self._first_since(self._since_us))
         if start == OLDEST:
@@ -240,7 +240,7 @@ class _Scan:
         if start == NOW:
             return Bookmark(self._durable)
         mark = _bookmark(start, "start")
-        if mark.lsn < self._first and not self._is_all():
+        if mark.lsn < self._first and not self._is_complete():
             raise self._too_old(f"the bookmark {lsn.text(mark.lsn)}")
         if mark.lsn > self._durable:
             raise Mistake(
@@ -257,13 +257,13 @@ class _Scan:
             return Bookmark(NEVER), NEVER
         return Bookmark(self._durable) if end == NOW else _bookmark(end, "end"), NEVER
 
-    def _is_all(self) -> bool:
+    def _is_complete(self) -> bool:
         """Does the log still begin where it once began?"""
         return self._first == self._extent_bytes
 
     def _refuse_unreadable(self) -> None:
         """Raise LogDamaged, ArchiveFailed or OSError where what can be read begins behind what is still there."""
-        if not self._is_all():
+        if not self._is_complete():
             self._log.check_archive()
             self._history.refuse_unreadable(self._first // self._extent_bytes - 1)
 
@@ -298,7 +298,7 @@ class _Scan:
         if at >= state.checkpoint:
             return state.head, True
         head = replay.last_head(at, self._first, self._extent_bytes, self._last_head)
-        return (self._first, self._is_all()) if head is None else (head, True)
+        return (self._first, self._is_complete()) if head is None else (head, True)
 
     def _last_head(self, sequence: int, at: int) -> int | None:
         """What the last checkpoint that began in this extent, and before `at`, says of its units of work."""
@@ -357,7 +357,7 @@ class _Scan:
             except (ValueError, KeyError, struct.error) as exc:
                 raise not_understood(self._history.name(raw.lsn // self._extent_bytes), raw.lsn, exc) from exc
             at = raw.end
-            if not count % A_MOMENT:
+            if not count % YIELD_EVERY_RECORDS:
                 give_way()
             if batch is None:
                 continue

@@ -4,8 +4,8 @@ A get that asks for it (`backout_requeue`) moves a message whose backout count h
 (BOTHRESH) to its backout queue (BOQNAME), or else as a dead letter to DEADQ, in the get's own unit of work; so it is on
 one of the two queues, whatever crashes. Where neither takes it, it stays and is got as any other.
 
-A get that would find nothing then moves it in a unit of its own. Who hears that there is nothing leaves a `with` block
-by that, which backs his own unit out: the message would be back, one backout older, each time again.
+A get that would find nothing then moves it in a unit of its own. Whoever hears that there is nothing leaves
+a `with` block by that, which backs out his own unit: each time the message would be back, one backout older.
 """
 
 import contextlib
@@ -17,26 +17,26 @@ from logger.errors import LogError
 from qmgr import deadletter, verbs
 from qmgr.entry import Entry
 from qmgr.errors import BackedOut, MQError, Reason, ResourceProblem, UnknownQueue
-from qmgr.logged import Surroundings, TakesWaiting
+from qmgr.logged import EngineContext, WouldWait
 from qmgr.message import Message, check_body, check_head, with_format
 from qmgr.puts import Puts
 from qmgr.queue import Queue
 from qmgr.state import PutRun
 from qmgr.threads import Alive
-from qmgr.units import QUEUE_AND_SEQUENCE
+from qmgr.units import QUEUE_PLACE_BYTES
 from qmgr.verbs import Wanted
 from recovery.records import GET_COST, PUT_COST, Put
 from recovery.uows import ACTIVE, Uow
 
-A_MOVE = 2  # messages of a unit of work
-A_FEW = 64  # messages that are moved before others have the lock
-A_LOT = 64 << 10  # bytes of such: more are moved in several units of work, since the log may have no room for one
+MESSAGES_PER_MOVE = 2  # one got and one put
+UNIT_MESSAGES = 64  # that are moved in one unit of work, before others have the lock
+UNIT_BYTES = 64 << 10  # of such, since the log may have no room for more in one unit
 
 
 class Requeue(Puts):
     """Moves messages from queue to queue."""
 
-    def __init__(self, given: Surroundings) -> None:
+    def __init__(self, given: EngineContext) -> None:
         super().__init__(given)
         self.say: Callable[..., None] = lambda amq, **inserts: None  # to the error log
 
@@ -60,10 +60,10 @@ class Requeue(Puts):
         queue = self.state.queues.get(name) if isinstance(name, str) else None
         return queue is None or queue.definition.backout_threshold > 0
 
-    def sift(self, name: str, limit: int, wanted: Wanted, owner: str, thread: Alive | None) -> int:
+    def requeue_next(self, name: str, limit: int, wanted: Wanted, owner: str, thread: Alive | None) -> int:
         """Move those of the next `limit` messages that were backed out too often, in units of work of their own.
 
-        Nobody may hear of it before the log is safe up to the LSN; 0: now. Raises TakesWaiting in a thread that may not
+        Nobody may hear of it before the log is safe up to the LSN; 0: now. Raises WouldWait in a thread that may not
         wait for room: what was moved by then stays moved, at an LSN that is not told.
         """
         end, more = 0, True
@@ -72,7 +72,7 @@ class Requeue(Puts):
             try:
                 queue = verbs.known_queue(self.state, name)
                 with self.lock:
-                    more = self._sift(unit, queue, limit, wanted, may_read=True)
+                    more = self._requeue_next(unit, queue, limit, wanted, may_read=True)
                 if unit.puts:
                     end = max(end, self.commit_later(unit))
             except LogError as exc:
@@ -80,7 +80,7 @@ class Requeue(Puts):
             except BackedOut as exc:  # which its caller has not begun: what it has moved is back
                 text = f"the log of queue manager {self.name!r} has no room for moving messages from queue {name!r}"
                 raise ResourceProblem(text, name=name) from exc
-            except TakesWaiting:
+            except WouldWait:
                 if unit.puts:
                     with contextlib.suppress(BackedOut):  # then they are back
                         self.commit_later(unit)
@@ -94,7 +94,7 @@ class Requeue(Puts):
                     self.state.uows.forget(unit.number, None)
         return end
 
-    def _nothing_else(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, may_read: bool) -> bool:
+    def _takes_only_poison(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, may_read: bool) -> bool:
         """Was all that the get would take backed out too often, and a few behind that? The lock is held."""
         threshold = queue.definition.backout_threshold
         if not threshold or unit.state is not ACTIVE or not queue.definition.get_enabled:
@@ -102,13 +102,13 @@ class Requeue(Puts):
         if queue.damaged or queue.deleted:
             return False
         now = self.steady.now_us() if queue.expiring else 0
-        for many in (limit, limit + A_FEW):  # mostly the first is enough
+        for many in (limit, limit + UNIT_MESSAGES):  # mostly the first is enough
             chosen, _ = self._choose(unit, queue, many, wanted, now, many, may_read)
             if not chosen or any(one.backouts < threshold for one in chosen):
                 return False
         return True
 
-    def _sift(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, *, may_read: bool) -> bool:
+    def _requeue_next(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, *, may_read: bool) -> bool:
         """Move what a get of `limit` messages would take and was backed out too often, until it would take others.
 
         True: there may be more, which come when others have had the lock. It is held; it may be let go of while room is
@@ -116,7 +116,7 @@ class Requeue(Puts):
         """
         moved, stays = 0, set[int]()
         look_at, full = limit, True
-        most = max(1, min(A_FEW, self.max_uncommitted // 4))
+        most = max(1, min(UNIT_MESSAGES, self.max_uncommitted // 4))
         while threshold := queue.definition.backout_threshold:
             if not queue.definition.get_enabled or queue.damaged or queue.deleted:
                 return False
@@ -138,7 +138,7 @@ class Requeue(Puts):
             for entry in too_often[: most - moved]:
                 if self._requeue(unit, queue, entry):
                     moved += 1
-                    if unit.put_bytes >= A_LOT:
+                    if unit.put_bytes >= UNIT_BYTES:
                         return True
                 else:
                     stays.add(entry.sequence)
@@ -149,11 +149,11 @@ class Requeue(Puts):
     def _requeue(self, unit: Uow, queue: Queue, entry: Entry) -> bool:
         """Move one message away, if any queue takes it, and if it is still there."""
         refused = []
-        if self.max_uncommitted < A_MOVE:
+        if self.max_uncommitted < MESSAGES_PER_MOVE:
             refused.append(f"a unit of work may have {self.max_uncommitted} messages (MAXUMSGS), and a move is two")
-        for name, dead in self._ways_out(queue) if not refused else ():
+        for name, dead in self._requeue_targets(queue) if not refused else ():
             try:
-                target = self._taker(name, queue)
+                target = self._known_target(name, queue)
                 head, body = entry.head, entry.body
                 if dead:
                     head, body = self._as_dead_letter(head, body, queue.name, Reason.BACKOUT_THRESHOLD_REACHED)
@@ -166,7 +166,7 @@ class Requeue(Puts):
             except MQError as exc:
                 refused.append(f"{name}: {exc}")
                 continue
-            self._room_in(unit, A_MOVE, cost, target, size)
+            self._room_for_calls(unit, MESSAGES_PER_MOVE, cost, target, size)
             there = self._claim(queue, entry)
             if there is None:
                 return True
@@ -178,17 +178,17 @@ class Requeue(Puts):
             copy = PutRun(target, [head], [body], entry.persistent, entry.priority, entry.expires > 0)
             self._move(unit, queue, there, copy, size)
             return True
-        self._stays(queue, entry, refused)
+        self._say_stuck(queue, entry, refused)
         return False
 
-    def _ways_out(self, queue: Queue) -> Iterator[tuple[str, bool]]:
+    def _requeue_targets(self, queue: Queue) -> Iterator[tuple[str, bool]]:
         """The queues that may take the message, and whether it is a dead letter there."""
         if queue.definition.backout_queue:
             yield queue.definition.backout_queue, False
         if self.state.qmgr.dead_letter_queue:
             yield self.state.qmgr.dead_letter_queue, True
 
-    def _taker(self, name: str, queue: Queue) -> Queue:
+    def _known_target(self, name: str, queue: Queue) -> Queue:
         target = verbs.known_queue(self.state, name)
         if target.name != name:
             verbs.check_alias(self.state, name, target, put=True)
@@ -208,11 +208,11 @@ class Requeue(Puts):
             self._on_failure(exc)
             raise
         if not entry.persistent:
-            self._came(size)
-        if unit.held_back >= self._hold:
+            self._count_put_bytes(size)
+        if unit.held_back >= self._max_held_bytes:
             self._log_calls(unit)
 
-    def _stays(self, queue: Queue, entry: Entry, refused: list[str]) -> None:
+    def _say_stuck(self, queue: Queue, entry: Entry, refused: list[str]) -> None:
         """Say once why no message that was backed out too often leaves the queue."""
         now = queue.definition, self.state.qmgr.dead_letter_queue
         if queue.stuck != now:
@@ -250,7 +250,7 @@ class Requeue(Puts):
             self._put_in_unit(unit, run, size, len(body))
         else:
             entry = Entry(head, body, int(message.persistent), message.priority, expires)
-            cost = self.log.cost(QUEUE_AND_SEQUENCE + size) if message.persistent else 0
+            cost = self.log.cost(QUEUE_PLACE_BYTES + size) if message.persistent else 0
             now = self.clock.wall_us()
             end = self._put_now(Put(queue.id, 0, head, body, entry), queue, 1, len(body), size, cost, now)
         return Message(body, head, queue.name, 0, message.expiry), end

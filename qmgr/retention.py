@@ -39,13 +39,13 @@ from qmgr.ini import LogManagement
 from recovery import extent_index
 from recovery.errors import QueueDamaged
 
-POLICY_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
-REST = 50  # times as long as a look took, the next one waits
-MOST_EXTENTS = 999_999_999  # that anybody asks to be removed
-LONGEST_IDLE = 15 * 60 * 1_000_000_000  # nanoseconds that a reader who does not read keeps what it has still to read
+POLICY_INTERVAL_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
+REST_FACTOR = 50  # times as long as a look took, until the next one
+MAX_EXTENTS = 999_999_999  # that anybody asks to be removed
+MAX_IDLE_NS = 15 * 60 * 1_000_000_000  # that a reader who does not read keeps what it has still to read
 LONG_AGO = 1  # microseconds since 1970-01-01: when a message was put that can be read nowhere but in the log
-PAUSE = 6  # times as long as a piece of work took, others go on before the next one
-LONGEST_PAUSE = 0.25  # seconds
+PAUSE_FACTOR = 6  # times as long as a piece of work took, others go on before the next one
+MAX_PAUSE_S = 0.25
 
 
 class _Ending(Exception):
@@ -65,19 +65,19 @@ class Retention:
         self._policy = policy
         self._checkpointer = engine.checkpointer
         self._linear = engine.log.state.log_type is LogType.LINEAR
-        self._said = "", ""
+        self._reported_oldest = "", ""
         config = engine.log.config
-        self._many = config.max_files  # extents kept for media recovery alone of which it is said that they are many
-        self._named: set[str] = set()  # damaged extents
+        self._warn_above = config.max_files  # extents that are kept for want of a media image
+        self._reported_damaged: set[str] = set()
         self.away = ""  # that the archive was at the start, and what to do
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # one that is forgotten needs nothing
         self._deciding = threading.Lock()  # held from the decision that an extent can go until it is gone
         self._working = threading.Lock()  # somebody moves or deletes extents
         self._noting = threading.Lock()  # somebody notes that extents are archived
-        self._next_look_ns = self._next_round_ns = 0
-        self._reported = False  # extents as archived, since this was looked at
-        self._unseen = False  # the archive could not be looked at since the start
+        self._next_look_ns = self._next_house_ns = 0
+        self._newly_archived = False  # extents were reported as archived since this was looked at
+        self._archive_unseen = False  # the archive could not be looked at since the start
         self._indexed = 0  # the sequence before which no extent has to be looked at for an index
         if self._linear:
             self._check_archive(disk, config.archive_directory, active_path(config.path))
@@ -130,16 +130,16 @@ class Retention:
             self._errors.say("AMQ9007", text=f"the archive can't be looked at ({exc}): what it has is not read for now")
         if found != known:
             undone.write(disk, config.path, log_id, found)
-        self._unseen = bool(found.since)
+        self._archive_unseen = bool(found.since)
         if found.names - known.names:
             self._errors.say("AMQ9018", count=len(found.names), path=archive)
 
-    def _look_again(self) -> None:
+    def _check_archive_seen(self) -> None:
         """Nothing may be archived before it is known what the archive has. Raises ArchiveFailed, LogError, OSError."""
-        if self._unseen:
+        if self._archive_unseen:
             with self._history.hidden_lock:  # it reads, compares, and writes what others may write meanwhile
                 self._remember_undone()
-        if self._unseen:
+        if self._archive_unseen:
             self._log.check_archive()  # where it is away, that says what to do
             archive = self._log.config.archive_directory
             raise ArchiveFailed(
@@ -270,34 +270,34 @@ class Retention:
             except OSError as exc:
                 self._errors.say("AMQ6708", text=str(exc))
 
-    def look_around(self) -> None:
+    def keep_house_if_due(self) -> None:
         """Keep house if extents were reported as archived or an image was recorded: the next checkpoint may be far."""
         now = self._clock.elapsed_ns()
-        if not self._linear or now < self._next_round_ns:
+        if not self._linear or now < self._next_house_ns:
             return
-        self._next_round_ns = now + POLICY_NS
-        if self._reported or self.oldest() != self._said:
+        self._next_house_ns = now + POLICY_INTERVAL_NS
+        if self._newly_archived or self.oldest() != self._reported_oldest:
             with contextlib.suppress(LogError):  # a log that has failed is heard of by all others
                 self.keep_house()
 
     def _keep_house(self) -> None:
         oldest = self.oldest()
-        if oldest != self._said:
-            self._said = oldest
+        if oldest != self._reported_oldest:
+            self._reported_oldest = oldest
             self._errors.say("AMQ7467", name=oldest[0])
             self._errors.say("AMQ7468", name=oldest[1])
         if self._management is not LogManagement.MANUAL and self._working.acquire(blocking=False):
             try:
-                self._reported = False
+                self._newly_archived = False
                 self._reuse()
             finally:
                 self._working.release()
-        self._look_for_what_images_would_free()
+        self._warn_of_missing_images()
         created, reused, deleted = self._log.drain_extent_counts()
         if created or reused or deleted:
             self._errors.say("AMQ7490", created=created, reused=reused, deleted=deleted)
 
-    def _look_for_what_images_would_free(self) -> None:
+    def _warn_of_missing_images(self) -> None:
         """Say, each time that they have become twice as many, how many extents are kept for want of an image.
 
         Where extents are archived by hand, or images are recorded by schedule, somebody looks after that.
@@ -306,8 +306,8 @@ class Retention:
             return
         needed = self.needed_from()
         count = needed["restart"] - needed.get("media recovery", needed["restart"])
-        if count > self._many:
-            self._many = 2 * count
+        if count > self._warn_above:
+            self._warn_above = 2 * count
             self._errors.say("AMQ9015", count=count, name=self.oldest()[1])
 
     def _reuse(self) -> None:
@@ -334,14 +334,14 @@ class Retention:
         worked = False
         try:
             with self._working:
-                self._look_again()
+                self._check_archive_seen()
                 kept = self._archive.apply_policy(
                     policy,
                     now_us=self._clock.wall_us(),
                     active_from=self.needed_from()["restart"],
                     needed_from=self._needed_to_remove,
                     still_needed_from=self.needed_from,
-                    give_way=partial(self._go_on, self._pace()),
+                    give_way=partial(self._yield_or_end, self._pace()),
                     removing=self._deciding,
                 )
             worked = any(outcome.done for outcome in kept.values())
@@ -356,7 +356,8 @@ class Retention:
             way = f"; nothing is lost: {advice(exc)} soon" if isinstance(exc, OSError) else ""
             self._errors.say("AMQ9007", text=f"{exc}{way}; it is tried again")
         took = self._clock.elapsed_ns() - now
-        self._next_look_ns = now + took + (POLICY_NS if worked else max(POLICY_NS, REST * took))
+        rest = POLICY_INTERVAL_NS if worked else max(POLICY_INTERVAL_NS, REST_FACTOR * took)
+        self._next_look_ns = now + took + rest
 
     # ---- indexes
 
@@ -372,7 +373,7 @@ class Retention:
             return
         with contextlib.suppress(_Ending, OSError):
             history = log.history()
-            give_way = partial(self._go_on, self._pace())
+            give_way = partial(self._yield_or_end, self._pace())
             for sequence, place in history.places().items():
                 if self._indexed <= sequence < full:
                     give_way()
@@ -380,7 +381,7 @@ class Retention:
                         if not self._index(history, place, give_way):
                             return
                     self._indexed = sequence + 1
-                    if self._clock.elapsed_ns() - began >= POLICY_NS:
+                    if self._clock.elapsed_ns() - began >= POLICY_INTERVAL_NS:
                         return
             self._indexed = full
 
@@ -388,7 +389,7 @@ class Retention:
         """False when the extent has moved meanwhile."""
         log, disk = self._log, self._disk
         if extent_index.is_stored(disk, place):
-            return True  # of another extent it may be, and then who reads it finds that out
+            return True  # it may be of another extent, which whoever reads it finds out
         with contextlib.closing(log.live_reader(history)) as reader:
             index = extent_index.build(reader, place, log.state.log_id, log.state.extent_bytes, give_way)
         with self._deciding:  # so that no index stays behind of an extent that goes
@@ -400,14 +401,14 @@ class Retention:
     def _name_damaged(self, outcome: Outcome) -> None:
         """Say once of each extent that it was passed over because it is damaged."""
         for path in outcome.damaged:
-            if path not in self._named:
-                self._named.add(path)
+            if path not in self._reported_damaged:
+                self._reported_damaged.add(path)
                 self._errors.say("AMQ9013", path=path)
 
     def _pace(self) -> "Pace":
         return Pace(self._clock, lambda: self._log.buffer.tail)
 
-    def _go_on(self, pace: "Pace") -> None:
+    def _yield_or_end(self, pace: "Pace") -> None:
         """Let others go on; end the work when the queue manager ends, or has failed."""
         if self._engine.quiescing or self._engine.refusal is not None:
             raise _Ending
@@ -421,7 +422,7 @@ class Retention:
                 "with LogManagement=Automatic extents are reused as soon as nothing needs them, so an archive would "
                 "have gaps; set LogManagement=Manual or Archive"
             )
-        self._look_again()
+        self._check_archive_seen()
         needed = self._needed_to_remove()
         return self._archive.plan(
             action,
@@ -446,7 +447,7 @@ class Retention:
             return self._archive.run(
                 plan,
                 progress=progress,
-                give_way=partial(self._go_on, self._pace()),
+                give_way=partial(self._yield_or_end, self._pace()),
                 needed_from=self.needed_from,
                 removing=self._deciding,
             )
@@ -480,10 +481,10 @@ class Retention:
         self._log.sync((held[number] + 1) * self._log.state.extent_bytes)  # else it may be written after a crash
         first = 1 if all_before else held[number]
         with self._noting:
-            self._look_again()  # what is let go of now could not be told from what is of another past later
+            self._check_archive_seen()  # what is let go of now could not be told from what is of another past later
             self._archive.recognise(place for s, place in places.items() if first <= s <= held[number])
             self._notices.add(first, held[number])
-            self._reported = True
+            self._newly_archived = True
 
     def advance(self) -> None:
         """Go on in the next extent, so that this one can be archived (RESET QMGR TYPE(ADVANCELOG))."""
@@ -545,14 +546,14 @@ class Pace:
             clock.give_way()
         else:
             seconds = (clock.elapsed_ns() - self._since_ns) / 1e9
-            clock.wait(threading.Event(), min(PAUSE * seconds, LONGEST_PAUSE))
+            clock.wait(threading.Event(), min(PAUSE_FACTOR * seconds, MAX_PAUSE_S))
         self._seen, self._since_ns = self._tail(), clock.elapsed_ns()
 
 
 class Reading:
     """Somebody reads the log, and still has to read what begins at `lsn`.
 
-    Who says since when it is idle counts no more after LONGEST_IDLE, and has to pin anew before it reads on.
+    One that says since when it is idle no longer counts after MAX_IDLE_NS, and has to pin anew before it reads on.
     """
 
     __slots__ = ("__weakref__", "idle_since", "lsn")
@@ -564,12 +565,12 @@ class Reading:
     def counts(self, now: int) -> bool:
         """Does it keep extents at the moment `now`? A reader that was idle for too long finds out by `resume`."""
         since = self.idle_since
-        return since is None or now - since < LONGEST_IDLE
+        return since is None or now - since < MAX_IDLE_NS
 
     def resume(self, ticks: Callable[[], int]) -> bool:
         """It is at work again. False: it has not counted for a while, so what it needs may be gone."""
         since, self.idle_since = self.idle_since, None
-        return since is None or ticks() - since < LONGEST_IDLE
+        return since is None or ticks() - since < MAX_IDLE_NS
 
     def move(self, lsn: int) -> None:
         self.lsn = lsn

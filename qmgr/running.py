@@ -31,7 +31,7 @@ from qmgr.errors import (
 from qmgr.housekeeping import Housekeeper
 from qmgr.ini_text import complaint
 from qmgr.locations import Location
-from qmgr.logged import Surroundings
+from qmgr.logged import EngineContext
 from qmgr.media import Media
 from qmgr.missing import unknown
 from qmgr.ownership import Ownership, lock_log, own, refuse_root
@@ -65,7 +65,7 @@ class Running(ABC):
         self._authorizing = threading.Lock()
         self._state = "starting"
         self.recreated: dict[str, str] = {}  # queues that the start builds again: what they have then, and why
-        self._unheard = False  # it has stopped, and who waits has not heard of it
+        self._wake_pending = False  # it has stopped, and who waits has not heard of it
         why = "there was no memory to say why"  # these are made while there is some
         self._no_words = Unavailable(f"queue manager {self.name!r} has stopped: {why}; start it again", name=self.name)
         self._no_words_for_log = LogClosed(f"the queue manager has stopped: {why}")
@@ -89,7 +89,7 @@ class Running(ABC):
             self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
             self._restart(self._errors, background)
         except BaseException:
-            self._let_go()
+            self._release_ownership()
             raise
         try:
             me = weakref.ref(self)
@@ -104,12 +104,12 @@ class Running(ABC):
                 self._housekeeper.on_tick(self._tick)
             with self._engine.lock:
                 self._engine.events.active()
-            self._tell()
+            self._put_events()
         except BaseException:  # an interrupt, or there are no more threads; and nobody has the queue manager yet
             self._close()
             raise
 
-    def _let_go(self) -> None:
+    def _release_ownership(self) -> None:
         """Somebody else may start the queue manager now."""
         try:
             if self._errors is not None:
@@ -190,7 +190,7 @@ class Running(ABC):
         self._log = log
         self._checkpointer = checkpointer
         self._engine = Engine(
-            Surroundings(
+            EngineContext(
                 name=self.name,
                 log=log,
                 clock=clock,
@@ -248,7 +248,7 @@ class Running(ABC):
 
         Indexes only where no call waits for them.
         """
-        self._retention.look_around()
+        self._retention.keep_house_if_due()
         self._retention.keep_policy()
         try:
             for name in self._media.record_due():
@@ -311,24 +311,24 @@ class Running(ABC):
             if first:
                 self._engine.refusal = refusal
                 self._state = "failed"
-            self._unheard = True
+            self._wake_pending = True
             try:
                 self._log.stop(failure)
             finally:
-                self._spread_word()
+                self._wake_everyone()
         if first:
             self.say("AMQ6709", text=text)
 
-    def _spread_word(self) -> None:
+    def _wake_everyone(self) -> None:
         """Everybody who waits hears that it has stopped: without memory for that, at one of the next ticks."""
         left = TRIES
-        while self._unheard and left:
+        while self._wake_pending and left:
             left -= 1
             try:
                 for queue in list(self._engine.state.queues.values()):
                     queue.waiters.wake_all()
                 self.on_failure()
-                self._unheard = False
+                self._wake_pending = False
             except MemoryError:
                 continue
 
@@ -336,13 +336,13 @@ class Running(ABC):
         """About once a second; it must not fail."""
         if self._log.failure is not None and self._engine.refusal is None:
             self._fail(self._log.failure)  # whose call it failed in was interrupted, and heard of that only
-        if self._unheard:
-            self._spread_word()
-        if self._publisher is not None and self._is_ours():
+        if self._wake_pending:
+            self._wake_everyone()
+        if self._publisher is not None and self._still_ours():
             self._publisher.tick()
-        self._tell()
+        self._put_events()
 
-    def _is_ours(self) -> bool:
+    def _still_ours(self) -> bool:
         """Has no other process the queue manager? Who neither puts nor gets would not find out."""
         try:
             self._log.check_owned()
@@ -351,10 +351,10 @@ class Running(ABC):
             return False
         return True
 
-    def _tell(self) -> None:
+    def _put_events(self) -> None:
         """Put the events that there are to be told."""
         if not self._engine.state.qmgr.logger_events:
-            self._engine.events.extents_untold()
+            self._engine.events.skip_extents()
         elif self._linear and self._engine.refusal is None:
             (restart, media), archive = self._retention.oldest(), self._retention.awaits_archiving()
             with self._engine.lock:
@@ -362,7 +362,7 @@ class Running(ABC):
                 self._engine.events.extents(
                     current, restart, media, archive, f"{self.config.log.path}/active/", name_of
                 )
-        self._engine.tell()
+        self._engine.put_events()
 
     @property
     def _linear(self) -> bool:
@@ -372,7 +372,7 @@ class Running(ABC):
         """Somebody was refused this: an event, if those are wanted (AUTHOREV). `name` of a queue, or ""."""
         with self._engine.lock:
             self._engine.events.not_authorized(user, verb, name)
-        self._tell()
+        self._put_events()
 
     def _forked(self) -> None:
         """This is a child process: the queue manager belongs to its parent."""
@@ -386,7 +386,7 @@ class Running(ABC):
         self._log.abandon()
         self._engine.lock = self._log.lock
         self._store.files.end()
-        self._let_go()
+        self._release_ownership()
 
     def end(self, mode: str = "quiesce") -> None:
         """End it in order. "quiesce" lets the units of work of other threads end first; "immediate" backs them out, and
@@ -425,7 +425,7 @@ class Running(ABC):
                 ) from exc
             finally:  # also where it has failed, or was interrupted when it was ended before
                 try:
-                    if self._publisher is not None and self._is_ours():
+                    if self._publisher is not None and self._still_ours():
                         self._publisher.end(outcome)
                 finally:
                     self._close()
@@ -469,7 +469,7 @@ class Running(ABC):
                     unit.evicted = True
                     engine.back_out_locked(unit)
             engine.events.not_active("immediate" if self._at_once else "quiesce")
-            engine.tell_locked()
+            engine.put_events_locked()
             engine.refusal = Unavailable(
                 f"queue manager {self.name!r} has ended", reason=Reason.Q_MGR_STOPPING, name=self.name
             )
@@ -500,13 +500,13 @@ class Running(ABC):
         if self._engine.refusal is None:  # first, so that long work of the housekeeping ends soon
             self._engine.refusal = Unavailable(f"queue manager {self.name!r} has ended", name=self.name)
         self._housekeeper.stop()
-        if self._unheard:  # without housekeeping there was no tick to tell them
-            self._spread_word()
+        if self._wake_pending:  # without housekeeping there was no tick to tell them
+            self._wake_everyone()
         with contextlib.suppress(OSError, LogError):
             self._log.close(clean=False)
         with self._engine.lock:
             self._store.files.end()
-        self._let_go()
+        self._release_ownership()
         self._state = "ended"
         for queue in list(self._engine.state.queues.values()):
             queue.waiters.wake_all()  # who waits for a message, where it was let go of as by a crash
@@ -527,7 +527,7 @@ class Running(ABC):
         """There may be housekeeping to do; called where a call has done its work, which may have to wait for it."""
         self._housekeeper.notice(may_wait=may_wait)
         if self._engine.events.pending or self._engine.state.qmgr.logger_events:
-            self._tell()
+            self._put_events()
 
     def _checkpoint(self, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> None:
         self._engine.check()

@@ -13,11 +13,11 @@ from typing import Protocol
 import attrs
 
 from qmgr.errors import NotAuthorized
-from qmgr.users import ITERATIONS, MOST_ITERATIONS, SALT, Verifier, digest, keyed, salted
+from qmgr.users import ITERATIONS, MAX_ITERATIONS, SALT_BYTES, Verifier, digest, keyed, salted
 
 PLAIN, SCRAM, EXTERNAL = "PLAIN", "SCRAM-SHA-256", "EXTERNAL"
-LONGEST = 4096  # bytes of one message
-NONCE = 18
+MAX_MESSAGE_BYTES = 4096
+NONCE_BYTES = 18
 
 Find = Callable[[str], Verifier | None]
 Entropy = Callable[[int], bytes]
@@ -50,7 +50,7 @@ def nobody(user: str, entropy: Entropy) -> Verifier:
     """What no password proves; of one name always with the same salt, as if there were such a user."""
     if not _secret:
         _secret.append(entropy(32))
-    salt = keyed(_secret[0], user.encode())[:SALT]
+    salt = keyed(_secret[0], user.encode())[:SALT_BYTES]
     return Verifier(salt=salt, iterations=ITERATIONS, stored_key=entropy(32), server_key=entropy(32))
 
 
@@ -71,7 +71,7 @@ def check_password(find: Find, entropy: Entropy, user: str, password: str) -> No
     """Raises NotAuthorized; it takes as long for a user who is not known."""
     known = find(user)
     against = known or nobody(user, entropy)
-    server_key = keyed(salted(password[:LONGEST], against.salt, against.iterations), b"Server Key")
+    server_key = keyed(salted(password[:MAX_MESSAGE_BYTES], against.salt, against.iterations), b"Server Key")
     if not hmac.compare_digest(server_key, against.server_key) or known is None:
         raise refused(user)
 
@@ -109,7 +109,7 @@ class ScramServer:
         self._user = fields["n"].replace("=2C", ",").replace("=3D", "=")
         self._known = self._find(self._user)
         self._against = self._known or nobody(self._user, self._entropy)
-        self._nonce = fields["r"] + _b64(self._entropy(NONCE))
+        self._nonce = fields["r"] + _b64(self._entropy(NONCE_BYTES))
         challenge = f"r={self._nonce},s={_b64(self._against.salt)},i={self._against.iterations}"
         self._header, self._said = header, f"{bare},{challenge}"
         return Reply(challenge.encode())
@@ -146,7 +146,7 @@ class Client:
         self._mechanism = mechanism
         self._user = user
         self._password = password
-        self._nonce = _b64(entropy(NONCE))
+        self._nonce = _b64(entropy(NONCE_BYTES))
         self._bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={self._nonce}"
         self._signature = b""
 
@@ -160,7 +160,7 @@ class Client:
         text = _bounded(challenge)
         fields = _fields(text)
         iterations = int(fields.get("i", "0")) if fields.get("i", "0").isdecimal() else 0
-        if not fields.get("r", "").startswith(self._nonce) or not 1 <= iterations <= MOST_ITERATIONS:
+        if not fields.get("r", "").startswith(self._nonce) or not 1 <= iterations <= MAX_ITERATIONS:
             raise NotAuthorized("the server's challenge is not an answer to this client")
         key = salted(self._password, _unb64(fields.get("s", "")), iterations)
         without = f"c={_b64(b'n,,')},r={fields['r']}"
@@ -178,7 +178,7 @@ class Client:
 
 
 def _bounded(data: bytes) -> str:
-    if len(data) > LONGEST:
+    if len(data) > MAX_MESSAGE_BYTES:
         raise refused()
     try:
         return data.decode()

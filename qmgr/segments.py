@@ -48,11 +48,11 @@ LENGTH, SEQUENCE = struct.Struct("<I"), struct.Struct("<Q")  # of one cell, in a
 SLOT = LENGTH.size + SEQUENCE.size
 BLOCK = struct.Struct("<QIIIIQQQI")  # as the catalogue has a `Block`
 SEGMENT = re.compile(r"(\d{8,})\.seg")  # the name of a file
-MAGIC, BEFORE = b"QMGRSEG2", b"QMGRSEG1"  # of this version, and of the one before
-LARGEST = 16 << 20  # bytes: a segment of this size is not appended to
-SMALL = 1 << 20  # bytes: many segments that are shorter are no reason for a checkpoint of their own
-CHUNK = 1 << 20  # bytes of cells put together for one write
-LARGEST_BLOCK = 64 << 10  # bytes, unless it is one cell
+MAGIC, MAGIC_V1 = b"QMGRSEG2", b"QMGRSEG1"
+MAX_SEGMENT_BYTES = 16 << 20  # a segment of this size is not appended to
+SMALL_SEGMENT_BYTES = 1 << 20  # many segments that are shorter are no reason for a checkpoint of their own
+WRITE_BYTES = 1 << 20  # of cells put together for one write
+MAX_BLOCK_BYTES = 64 << 10  # unless it is one cell
 
 
 Cell = tuple[int, int, bytes]  # number, sequence, message
@@ -135,16 +135,16 @@ class Segment:
         gone = self.gone
         for cell in cells:
             gone[cell >> 3] |= 1 << (cell & 7)
-        self._went(count, size)
+        self._count_gone(count, size)
 
     def mark_gone_run(self, first: int, count: int, size: int) -> None:
         """The same for so many that follow each other."""
         gone, start, end = self.gone, first >> 3, (first + count + 7) >> 3
         bits = int.from_bytes(gone[start:end], "little") | (1 << count) - 1 << (first & 7)
         gone[start:end] = bits.to_bytes(end - start, "little")
-        self._went(count, size)
+        self._count_gone(count, size)
 
-    def _went(self, count: int, size: int) -> None:
+    def _count_gone(self, count: int, size: int) -> None:
         self.gone_count += count
         self.gone_bytes += size + count * size_of_cell(0)
         self._text = b""
@@ -185,7 +185,7 @@ class Segment:
         self.make_room(0)
         self._text = b""
 
-    def put_off(self, block: Block, expires: int) -> None:
+    def postpone_expiry(self, block: Block, expires: int) -> None:
         """None of the block's cells that are there expires before this moment."""
         line = self.blocks[block.priority].copy()
         line[line.index(block)] = block._replace(expires=expires)
@@ -227,7 +227,7 @@ class Segment:
         if (self.cells, self.gone_count) == (copy.cells, copy.gone_count):
             self._text = copy._text
 
-    def forget_since(self, old: "Segment", was: "Segment", places: "array[int]") -> None:
+    def mark_gone_since(self, old: "Segment", was: "Segment", places: "array[int]") -> None:
         """Mark as gone what went from `old` since it `was` copied; `places`: the new cells by the old ones."""
         for at, (now, then) in enumerate(zip(old.gone, was.gone, strict=True)):
             if now != then:
@@ -266,7 +266,7 @@ def surplus(held: Iterable[Segment]) -> int:
 
 def large_bytes(held: Iterable[Segment]) -> int:
     """Bytes of those files that are not small."""
-    return sum([segment.length for segment in held if segment.length >= SMALL])
+    return sum([segment.length for segment in held if segment.length >= SMALL_SEGMENT_BYTES])
 
 
 def _packed(data: bytes) -> str:
@@ -309,8 +309,8 @@ def cells_of(data: bytes, first: int, count: int) -> list[Cell]:
     return cells
 
 
-def pieces(data: bytes, first: int, count: int, most: int) -> Iterator[tuple[int, int, bytes]]:
-    """A block in blocks of about `most` bytes at the most: (number of the first cell, cells, bytes)."""
+def split_block(data: bytes, first: int, count: int, most: int) -> Iterator[tuple[int, int, bytes]]:
+    """A block as blocks of `most` bytes at most, about: (number of the first cell, cells, bytes)."""
     lengths, sequences, at = table_of(data, count)
     begin, end, cell = at, at, 0
     for number, length in enumerate(lengths, 1):
@@ -424,7 +424,7 @@ class SegmentWriter:
     ) -> list[int]:
         """Add several messages; return their lengths."""
         lengths = list(map(add, map(len, heads), map(len, bodies)))
-        if sum(lengths) + SLOT * len(lengths) > LARGEST_BLOCK:
+        if sum(lengths) + SLOT * len(lengths) > MAX_BLOCK_BYTES:
             for sequence, one_expires, head, body in zip(sequences, expires, heads, bodies, strict=True):
                 self.append(sequence, priority, one_expires, head, body)
         else:
@@ -444,7 +444,7 @@ class SegmentWriter:
     ) -> None:
         """Add messages to one block."""
         size = sum(lengths) + SLOT * len(lengths)
-        if self._lengths and (priority != self._priority or self._size + size > LARGEST_BLOCK):
+        if self._lengths and (priority != self._priority or self._size + size > MAX_BLOCK_BYTES):
             self._end_block()
         self._priority = priority
         self._size += size
@@ -471,7 +471,7 @@ class SegmentWriter:
         self._size = self._expires = 0
         self._ended += table, messages
         self._held += size
-        if self._held >= CHUNK:
+        if self._held >= WRITE_BYTES:
             self._flush()
 
     def _flush(self) -> None:
@@ -543,7 +543,7 @@ class SegmentReader:
         path = self.path(segment)
         header = self._read(segment, 0, HEADER.size)
         expected = encode_header(self._log_id, self._queue, segment.number)
-        if header == BEFORE + expected[len(BEFORE) :]:
+        if header == MAGIC_V1 + expected[len(MAGIC_V1) :]:
             raise NotRecoverable(
                 f"segment {path} is of format 1, which this version does not read; start the queue manager with the "
                 f"version that wrote it, and get its messages"

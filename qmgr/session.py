@@ -15,11 +15,11 @@ import attrs
 
 from logger.clock import Clock
 from logger.force import TRIES
-from qmgr.delivery import NO_BOUND, Delivery, Holder, Watch
+from qmgr.delivery import NO_LIMIT, Delivery, Holder, Watch
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import LOCAL, Peer
 from qmgr.locations import Location
-from qmgr.logged import Outcome, TakesWaiting, now_or_later
+from qmgr.logged import Outcome, WouldWait, without_waiting
 from qmgr.message import Message
 from qmgr.objects import check_name
 from qmgr.verbs import GetOptions, PutOptions, check_limit, wanted
@@ -128,7 +128,7 @@ class Session:
                 return unit
             except BaseException:
                 self.units.pop(unit.id, None)
-                self._engine.disown(unit._unit)
+                self._engine.discard_unit(unit._unit)
                 raise
 
     def _count_open(self, most: int) -> int:
@@ -266,14 +266,14 @@ class Session:
             self._look_around()
 
     def deliver(
-        self, queue: str, limit: int, watch: Watch | None = None, most_bytes: int = NO_BOUND
+        self, queue: str, limit: int, watch: Watch | None = None, most_bytes: int = NO_LIMIT
     ) -> tuple[list[Delivery], int]:
         """Hold up to `limit` messages for this client; where there is none, `watch` is woken, once, when one may be.
 
         Any thread does that, under the queue manager's lock, so the watch only passes it on; then ask again. Their
         bodies have `most_bytes`, or more by a part of the last one. Whoever is in line and loses interest calls
-        `unwatch`. Raises TakesWaiting where the log has no room and it may not wait for some: `sift` does, then ask
-        again.
+        `unwatch`. Raises WouldWait where the log has no room and it may not wait for some: `requeue_next` does, then
+        ask again.
         """
         try:
             self._require(GET, queue)
@@ -284,21 +284,21 @@ class Session:
                     self._holder = Holder(self._engine, self.peer.owner)
             return self._holder.take(queue, limit, watch, most_bytes)
         except BaseException:
-            self._engine.pass_wake_on(queue)  # which brought the client here, perhaps
+            self._engine.wake_next(queue)  # which brought the client here, perhaps
             raise
 
-    def sift(self, queue: str, limit: int) -> int:
+    def requeue_next(self, queue: str, limit: int) -> int:
         """Move away what was backed out too often, as `deliver` does first, and wait for room in the log if need be.
 
         The LSN that must be safe before the client hears of what lay behind.
         """
         if self._holder is not None:
-            self._holder.sift(queue, limit)
+            self._holder.requeue_next(queue, limit)
         return self.tail
 
     def unwatch(self, queue: str, watch: Watch) -> None:
         if self._holder is not None:
-            self._holder.leave(queue, watch)
+            self._holder.remove_watch(queue, watch)
 
     def accept(self, deliveries: list[Delivery], unit: "UnitOfWork | None" = None) -> int:
         """The client acknowledges them: they are got, in the unit of work or now."""
@@ -324,7 +324,7 @@ class Session:
 
         Which those are is known now: what is refused by then may be with the same client again.
         """
-        done = now_or_later(lambda: self.reject(deliveries, late=late))
+        done = without_waiting(lambda: self.reject(deliveries, late=late))
         if isinstance(done, int):
             return done
         assert self._holder is not None, "what is rejected was delivered"
@@ -338,7 +338,7 @@ class Session:
 
     def _look_around(self) -> None:
         if self._engine.attention:
-            with contextlib.suppress(TakesWaiting):  # the call has done its work, and is not to be made again for that
+            with contextlib.suppress(WouldWait):  # the call has done its work, and is not to be made again for that
                 self.manager.look_around(may_wait=False)
 
     # ---- the end
@@ -368,7 +368,7 @@ class Session:
 
     def close_now_or_later(self) -> Outcome:
         """The same for event loops: what has no room in the log for its return is for a thread that may wait."""
-        return now_or_later(self._end_surely) if self._begin_to_close() else 0
+        return without_waiting(self._end_surely) if self._begin_to_close() else 0
 
     def _begin_to_close(self) -> bool:
         with self._lock:
@@ -399,7 +399,7 @@ class Session:
         self.units.clear()
 
     def _leave(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is not TakesWaiting:  # else it comes here again
+        if kind is not WouldWait:  # else it comes here again
             self._registry.forget(self)
 
     def _back_out(self, unit: "UnitOfWork") -> None:

@@ -24,27 +24,27 @@ from qmgr.message import standing
 from qmgr.packed import Packed
 from qmgr.queue import Queue
 from qmgr.segments import Block, Cell, Segment, SegmentWriter, no_segment
-from qmgr.store import Store, used_up
+from qmgr.store import Store, no_segment_number
 from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 
-A_MOMENT = 512  # messages: about 0.5 ms of work; every time that others are let on costs all of them 0.1 ms
-FEW = 32  # messages that are written together
+YIELD_EVERY_MESSAGES = 512  # about 0.5 ms of work; to let others go on costs all of them 0.1 ms each time
+CHUNK_MESSAGES = 32  # messages that are written together
 PRIORITY, TO_WRITE = attrgetter("priority"), attrgetter("body", "status", "head", "sequence", "expires")
-SLACK = 32 << 20  # bytes that a queue's segments may take beyond twice what is there before some are rewritten
+MAX_SURPLUS_BYTES = 32 << 20  # of a queue; beyond that some of its segments are rewritten
 NON_PERSISTENT, PERSISTENT = 0, 1
-AT_ONCE = 64 << 20  # bytes of messages that one checkpoint rewrites for a queue, about
+REWRITE_BYTES = 64 << 20  # of messages that one checkpoint rewrites for a queue, about
 
 
 class _Unreadable(Exception):
     """A segment that was to be rewritten."""
 
 
-class _Few(NamedTuple):
+class _EntryChunk(NamedTuple):
     """New messages of one priority, to be written."""
 
     priority: int
-    items: Sequence[Entry]  # that these are
+    items: Sequence[Entry]
     bodies: Sequence[bytes]
     heads: Sequence[bytes]
     sequences: Sequence[int]
@@ -56,15 +56,15 @@ class _Few(NamedTuple):
 
     @property
     def work(self) -> int:
-        """To append them, in messages."""
+        """How much it is to append them, in messages."""
         return len(self.heads)
 
 
-class _Together(NamedTuple):
-    """The same of a batch."""
+class _BatchChunk(NamedTuple):
+    """A batch to be written."""
 
     priority: int
-    items: Sequence[Batch]  # this one
+    items: Sequence[Batch]  # one
     packed: Packed
     first: int  # its sequence
 
@@ -118,22 +118,22 @@ class _QueueSnapshot:
         self.segments = [s.copy() for s in queue.segments.values() if len(s) or queue.damaged]
         self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
         self.plan: list[list[Segment]] = []
-        self.put_off = False  # there is more to rewrite, which is for the next checkpoint
+        self.more_to_rewrite = False  # there is more to rewrite, which is for the next checkpoint
         self.no_room = False  # for some of it
         if not queue.damaged:
-            self._make_plan(rewrite, spare)
+            self._plan_rewrites(rewrite, spare)
         self.rewrites: list[_Rewrite] = []
         self.appends: list[_Append] = []
-        self.found: QueueDamaged | None = None
-        self.unspilled = False  # there was no room for the non-persistent ones, which can stay in memory
+        self.new_damage: QueueDamaged | None = None
+        self.kept_in_memory = False  # there was no room for the non-persistent ones, which can stay in memory
 
-    def _make_plan(self, rewrite: bool, spare: int | None) -> None:
-        if segments.surplus(self.segments) <= (SLACK if spare is None else 0):
+    def _plan_rewrites(self, rewrite: bool, spare: int | None) -> None:
+        if segments.surplus(self.segments) <= (MAX_SURPLUS_BYTES if spare is None else 0):
             return
         for kind in (NON_PERSISTENT, PERSISTENT):
             last = spare is not None and not self._fresh[kind]  # nothing is appended to it now, and room is scarce
-            groups, more, no_room = _plan(self.of_kind(kind), spare, last=last)
-            self.put_off = self.put_off or more or bool(groups and not rewrite)
+            groups, more, no_room = _rewrite_groups(self.of_kind(kind), spare, last=last)
+            self.more_to_rewrite = self.more_to_rewrite or more or bool(groups and not rewrite)
             self.no_room = self.no_room or no_room
             self.plan += groups if rewrite else []
 
@@ -148,7 +148,7 @@ class _QueueSnapshot:
         """The segments of non-persistent (0) or persistent messages (1)."""
         return [segment for segment in self.segments if segment.volatile is (kind == 0)]
 
-    def fresh(self, kind: int) -> Iterator[_Few | _Together]:
+    def fresh(self, kind: int) -> Iterator[_EntryChunk | _BatchChunk]:
         """The new messages of one kind, by priority and then in their order. Without the lock.
 
         Who takes one meanwhile leaves its body in `removed` before its status says so, and its body goes after that.
@@ -168,12 +168,12 @@ class _QueueSnapshot:
                     continue
                 yield from self._of_entries(priority, entries)
                 entries = []
-                yield _Together(priority, [item], packed, item.sequence)  # none of it is got as it lies meanwhile
+                yield _BatchChunk(priority, [item], packed, item.sequence)  # none of it is got as it lies meanwhile
             yield from self._of_entries(priority, entries)
 
-    def _of_entries(self, priority: int, entries: Sequence[Entry]) -> Iterator[_Few]:
-        for at in range(0, len(entries), FEW):
-            few = entries[at : at + FEW]
+    def _of_entries(self, priority: int, entries: Sequence[Entry]) -> Iterator[_EntryChunk]:
+        for at in range(0, len(entries), CHUNK_MESSAGES):
+            few = entries[at : at + CHUNK_MESSAGES]
             columns: list[Sequence[Any]] = [few, *zip(*map(TO_WRITE, few), strict=True)]
             statuses = columns.pop(2)
             if GONE in statuses:
@@ -182,7 +182,7 @@ class _QueueSnapshot:
                 there = [body is not None for body in columns[1]]
                 columns = [list(compress(column, there)) for column in columns]
             if columns[0]:
-                yield _Few(priority, *columns)
+                yield _EntryChunk(priority, *columns)
 
     def _still_there(self, kind: int) -> Items:
         return still_there(self._fresh[kind])
@@ -195,14 +195,15 @@ class _QueueSnapshot:
         """
         queue = self.queue
         queue.end_snapshot()
-        queue.left_over = segments.surplus(self.segments)
-        if self.put_off and (self.rewrites or not self.plan):  # if no rewrite worked, another try would not either
-            queue.left_over = 0
+        queue.kept_surplus = segments.surplus(self.segments)
+        # If no rewrite worked, another try would not either.
+        if self.more_to_rewrite and (self.rewrites or not self.plan):
+            queue.kept_surplus = 0
             queue.changed = True
         elif self.no_room:
-            queue.left_over *= not gives_back
+            queue.kept_surplus *= not gives_back
             queue.changed = True
-        if self.unspilled:
+        if self.kept_in_memory:
             queue.fresh = self._still_there(0) + queue.fresh[0], queue.fresh[1]
         for copy in self.segments:
             queue.segments[copy.number].described_by(copy)
@@ -230,7 +231,7 @@ class _QueueSnapshot:
             segment.sealed = True  # a sync may have failed: nothing is ever appended to it again
 
 
-def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[list[Segment]], bool, bool]:
+def _rewrite_groups(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[list[Segment]], bool, bool]:
     """(groups of segments to rewrite, whether there are more than one checkpoint should rewrite, or has room for).
 
     The segments, all of one kind, of which at least half is gone. Each group is of neighbours, and becomes one new
@@ -238,7 +239,7 @@ def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[l
     """
     if not segments.surplus(live):
         return [], False, False
-    most = segments.LARGEST if spare is None else min(spare, segments.LARGEST)
+    most = segments.MAX_SEGMENT_BYTES if spare is None else min(spare, segments.MAX_SEGMENT_BYTES)
     groups: list[list[Segment]] = []
     size = total = 0  # of the last group, and of all
     before = None
@@ -249,7 +250,7 @@ def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[l
         if gone and spare is not None and more > spare:
             no_room = True
         elif gone:
-            if total >= AT_ONCE:
+            if total >= REWRITE_BYTES:
                 return groups, True, no_room
             if not groups or groups[-1][-1] is not before or size + more > most:
                 groups.append([])
@@ -263,7 +264,7 @@ def _plan(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[l
 
 def _is_full(segment: Segment) -> bool:
     """Nothing is appended to it any more."""
-    return segment.sealed or segment.length >= segments.LARGEST
+    return segment.sealed or segment.length >= segments.MAX_SEGMENT_BYTES
 
 
 class StateSnapshot:
@@ -280,8 +281,8 @@ class StateSnapshot:
         self._changed: dict[int, _QueueSnapshot] = {}
         self._lines: dict[int, bytes] = {}
         self._order = list(state.by_id.values())
-        room = state.to_spare()
-        spare = room if state.scarce or room < segments.LARGEST else None
+        room = state.spare_bytes()
+        spare = room if state.scarce or room < segments.MAX_SEGMENT_BYTES else None
         for queue in self._order:
             if queue.changed or (spare is not None and segments.surplus(queue.segments.values())):
                 queue.changed = False
@@ -299,7 +300,7 @@ class StateSnapshot:
     def write(self) -> Iterator[bytes]:
         yield self._first_line
         if self._changed:
-            self._state.keep_names()
+            self._state.sync_names()
         for kind in (PERSISTENT, NON_PERSISTENT):  # what can stay in memory takes no room from what can't
             for snapshot in self._changed.values():
                 self._write_fresh(snapshot, kind)
@@ -319,7 +320,7 @@ class StateSnapshot:
             return
         may_stay = kind == NON_PERSISTENT and not snapshot.keep_volatile
         if may_stay and not self._state.take_room(snapshot.queue.memory_bytes[0], False):
-            snapshot.unspilled = True
+            snapshot.kept_in_memory = True
             return
         target = self._target(snapshot, kind)
         try:
@@ -327,12 +328,12 @@ class StateSnapshot:
         except OSError as exc:
             if exc.errno in NO_FILE:
                 if target.cells:  # else nothing of the queue was there: somebody else's has the name of a new one
-                    snapshot.found = no_segment(exc.filename, exc)
+                    snapshot.new_damage = no_segment(exc.filename, exc)
                 self._append(snapshot, self._new(kind), snapshot.fresh(kind))
                 return
             if not may_stay or exc.errno not in NO_SPACE:
                 raise
-            snapshot.unspilled = True
+            snapshot.kept_in_memory = True
 
     def _target(self, snapshot: _QueueSnapshot, kind: int) -> Segment:
         """The segment that new messages are appended to."""
@@ -344,10 +345,10 @@ class StateSnapshot:
     def _new(self, kind: int) -> Segment:
         number = next(self._numbers, None)
         if number is None:
-            raise used_up()
+            raise no_segment_number()
         return Segment(number, volatile=kind == NON_PERSISTENT)
 
-    def _append(self, snapshot: _QueueSnapshot, target: Segment, new: Iterable[_Few | _Together]) -> None:
+    def _append(self, snapshot: _QueueSnapshot, target: Segment, new: Iterable[_EntryChunk | _BatchChunk]) -> None:
         writer = self._state.writer(snapshot.queue, target)
         placed: Items = []
         sizes = array("I")
@@ -357,7 +358,7 @@ class StateSnapshot:
                 sizes.extend(some.append_to(writer))
                 placed += some.items
                 work += some.work
-                if work >= A_MOMENT:
+                if work >= YIELD_EVERY_MESSAGES:
                     work = 0
                     self._state.give_way()
             writer.finish()
@@ -386,7 +387,7 @@ class StateSnapshot:
             writer.abandon()
         except QueueDamaged as exc:
             writer.abandon()
-            snapshot.found = exc
+            snapshot.new_damage = exc
         except OSError as exc:
             writer.abandon()
             if exc.errno not in NO_SPACE:
@@ -412,7 +413,7 @@ class StateSnapshot:
                     if not source.is_gone(number):
                         places[number] = writer.append(sequence, priority, standing(message).expires, message)
                         done += 1
-                        if not done % A_MOMENT:
+                        if not done % YIELD_EVERY_MESSAGES:
                             self._state.give_way()
         return places
 
@@ -442,13 +443,13 @@ class StateSnapshot:
             more = True
             while more:
                 with lock:
-                    more = queue.page_out(2 * A_MOMENT, partial(self._locked, queue))
+                    more = queue.page_out(2 * YIELD_EVERY_MESSAGES, partial(self._locked, queue))
                 if more:
                     self._state.give_way()
             with lock:
                 snapshot.settle(gives_back=gives_back)
-                if snapshot.found is not None and not queue.damaged:
-                    self._state.damage(queue, snapshot.found)
+                if snapshot.new_damage is not None and not queue.damaged:
+                    self._state.damage(queue, snapshot.new_damage)
                 if queue.deleted:
                     self._state.retired += ((queue.name, number) for number in queue.segments)
                     self._state.retired_bytes += segments.large_bytes(queue.segments.values())
@@ -460,7 +461,7 @@ class StateSnapshot:
         new = rewrite.target.copy()
         moved = {source.number: places for source, places in zip(rewrite.sources, rewrite.places, strict=True)}
         for source in rewrite.sources:
-            new.forget_since(queue.segments[source.number], source, moved[source.number])
+            new.mark_gone_since(queue.segments[source.number], source, moved[source.number])
         for entry in (*queue.in_memory(), *self._locked(queue)):
             if entry.segment in moved and entry.status != GONE:
                 entry.cell = moved[entry.segment][entry.cell]
@@ -496,7 +497,7 @@ class StateSnapshot:
         while number < append.cell + len(append.sizes):
             work = 0
             with lock:
-                while work < 2 * A_MOMENT and (item := next(items, None)) is not None:
+                while work < 2 * YIELD_EVERY_MESSAGES and (item := next(items, None)) is not None:
                     if isinstance(item, Entry):
                         entries: Sequence[Entry] = (item,)
                     elif item.made is not None:

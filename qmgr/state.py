@@ -8,7 +8,7 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
-from qmgr.batch import Alike, alike
+from qmgr.batch import MessageRun, message_runs
 from qmgr.entry import Entry, read_entry
 from qmgr.front import Front
 from qmgr.message import Descriptor
@@ -22,10 +22,10 @@ from recovery.uows import Uow, UowTable
 
 QUEUE = itemgetter(0)  # of a get of a unit of work
 FEW_CALLS = 2  # for so many a loop is quicker
-REMEMBERED = 1000  # units of work that nothing is logged of
+MAX_UNLOGGED = 1000  # units of work with nothing in the log that are remembered
 
 
-class PutRun(Alike):
+class PutRun(MessageRun):
     """Messages that a unit of work has put to a queue, one after the other."""
 
     __slots__ = ("like", "ordinal", "queue")
@@ -108,14 +108,14 @@ class State(ABC):
         self._effects[type(record)](record, lsn, end, time)
 
     @contextlib.contextmanager
-    def overheard(self, hear: Callable[[records.UnitRecord, int, int, int], None]) -> Iterator[None]:
-        """In the block `hear` gets every record of a unit of work that is applied, with its place."""
+    def observed(self, observe: Callable[[records.UnitRecord, int, int, int], None]) -> Iterator[None]:
+        """In the block `observe` gets every record of a unit of work that is applied, with its place."""
         kinds = records.Commit, records.Backout, records.Prepare, records.RollForward
         effects = {kind: self._effects[kind] for kind in kinds}
 
         def both(record: Any, lsn: int, end: int, time: int) -> None:
             effects[type(record)](record, lsn, end, time)
-            hear(record, lsn, end, time)
+            observe(record, lsn, end, time)
 
         self._effects |= dict.fromkeys(kinds, both)
         try:
@@ -158,7 +158,7 @@ class State(ABC):
             queue.last_put = time
             queue.depth += len(record.messages)
             sequence = record.sequence
-            for messages in record.found or alike(record.messages):
+            for messages in record.found or message_runs(record.messages):
                 queue.add_run(messages, sequence, end)
                 sequence += len(messages.heads)
 
@@ -243,7 +243,7 @@ class State(ABC):
                 continue
             held = 0
             if not queue.damaged:
-                for one in alike(messages):
+                for one in message_runs(messages):
                     run = PutRun(queue, one.heads, one.bodies, one.persistent, one.priority, one.expiring)
                     self._hold_puts(unit, run, sum(map(len, chain(run.heads, run.bodies))), ordinal)
                     ordinal += len(run.heads)
@@ -255,10 +255,10 @@ class State(ABC):
                     self.hold_get(unit, queue, found)
                     held += 1
             if queue.damaged:
-                self._lose(unit, number, ordinal, messages, sequences[held:])
+                self._keep_lost_calls(unit, number, ordinal, messages, sequences[held:])
         unit.puts_logged, unit.gets_logged = len(unit.puts), len(unit.gets)
 
-    def _lose(
+    def _keep_lost_calls(
         self, unit: Uow, number: int, ordinal: int, messages: list[records.Parts], sequences: Sequence[int]
     ) -> None:
         """Keep the calls on a damaged queue as they are logged: for the log, and for when the queue is built again."""
@@ -304,7 +304,7 @@ class State(ABC):
         self.committed += 1
         if not lsn and (unit.puts or unit.gets):
             self.unlogged.append(unit.number)
-            if len(self.unlogged) > REMEMBERED:
+            if len(self.unlogged) > MAX_UNLOGGED:
                 self.forgotten = max(self.forgotten, self.unlogged.popleft())
         self._end(unit, uows.COMMITTED)
 
@@ -384,10 +384,10 @@ class State(ABC):
         self._forget_images()
 
     def take_attributes(self, qmgr: QmgrDefinition) -> None:
-        """Those of the queue manager, which queues heed too."""
+        """Those of the queue manager, which queues take too."""
         self.qmgr = qmgr
         for queue in self.by_id.values():
-            queue.heed(qmgr)
+            queue.take_qmgr_attributes(qmgr)
 
     # ---- media images
 

@@ -26,7 +26,7 @@ from qmgr.published import (
     describe_inactive,
     describe_space,
     file_systems,
-    plain,
+    jsonable,
     time_of,
 )
 from qmgr.segments import from_description
@@ -110,7 +110,7 @@ def _log(disk: Disk, config: LogConfig, state: ControlState, end: int, media: in
             "reuse_bytes": len(at_rest.reusable(disk, config.path)) * (size + DATA),
         }
     return found | {
-        "config": plain(config),
+        "config": jsonable(config),
         "files": len(state.extents),
         "file_numbers": [one["number"] for one in described if one["sequence"] >= needed],
         "epoch": state.epoch,
@@ -130,7 +130,7 @@ def _unit(unit: OpenUnit) -> dict[str, Any]:
     return {
         "number": unit.number,
         "state": "active" if unit.xid is None else "prepared",
-        "xid": None if unit.xid is None else plain(unit.xid),
+        "xid": None if unit.xid is None else jsonable(unit.xid),
         "started": 0,
         "log_started": unit.logged,
         "first_lsn": unit.first_lsn,

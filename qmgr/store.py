@@ -15,12 +15,12 @@ from qmgr.queue import Queue
 from qmgr.segments import Segment, SegmentReader, SegmentWriter, no_fence, segments_below, surplus
 from qmgr.state import State
 
-LAST_SEGMENT = (1 << 32) - 1  # numbers are never used again, and have 32 bits in files and log
-INDEXES = 256 << 20  # bytes of arrays that find messages in segments by their ids
-WORTH_IT = 16 << 20  # bytes of the disk, of one queue, that a checkpoint is taken for
+MAX_SEGMENT_NUMBER = (1 << 32) - 1  # no number is used again, and files and log have 32 bits for it
+MAX_INDEX_BYTES = 256 << 20  # of arrays that find messages in segments by their ids
+WORTHWHILE_BYTES = 16 << 20  # of the disk that a checkpoint is taken for, of one queue or of files to delete
 
 
-def used_up() -> OSError:
+def no_segment_number() -> OSError:
     """There is no number for another segment: as if the disk were full, so that what is there can still be got."""
     return OSError(errno.ENOSPC, "all numbers of segments are used up; move the messages to a new queue manager")
 
@@ -29,8 +29,8 @@ class Store(State):
     """The queues and units of work of one queue manager, with their segments below `directory`."""
 
     __slots__ = (
-        *("_give_way", "_named", "arrays", "awaited", "buffers", "directory", "disk", "doomed", "doomed_bytes"),
-        *("ending", "fence", "files", "gave_up", "log_id", "opened", "pinned", "scarce", "take_room", "to_spare"),
+        *("_give_way", "_names_synced", "arrays", "awaited", "buffers", "directory", "disk", "doomed", "doomed_bytes"),
+        *("ending", "fence", "files", "gave_up", "log_id", "opened", "pinned", "scarce", "spare_bytes", "take_room"),
     )
 
     def __init__(
@@ -51,8 +51,8 @@ class Store(State):
         self._give_way = give_way
         self.awaited: list[None] = []  # one for each caller that waits for a checkpoint
         self.fence = no_fence  # who writes segments asks it first
-        self.scarce = False  # the disk has little room: every segment of which most is gone is worth to be rewritten
-        self.to_spare: Callable[[], int] = lambda: NO_LIMIT  # bytes of the disk beside what messages in memory need
+        self.scarce = False  # the disk has little room: every segment of which most is gone is worth rewriting
+        self.spare_bytes: Callable[[], int] = lambda: NO_LIMIT  # bytes of the disk beside what messages in memory need
         self.take_room: Callable[[int, bool], bool] = lambda size, rewrites: True  # (bytes, to rewrite?): reserve them
         self.disk = disk
         self.directory = directory
@@ -60,8 +60,8 @@ class Store(State):
         self.buffers = buffers
         self.ending = False  # the next checkpoint is the last one
         self.gave_up = False  # the last one failed: the next one does no more than it has to
-        self._named = False  # the directories that are there are there for good
-        self.arrays = Arrays(INDEXES)
+        self._names_synced = False  # the directories that are there are there for good
+        self.arrays = Arrays(MAX_INDEX_BYTES)
         self.files = OpenFiles(disk)
         self.opened = LastOpened()
         self.doomed: list[tuple[str, int]] = []  # segments that only the checkpoint before the last one refers to
@@ -77,7 +77,7 @@ class Store(State):
         directory = self.queue_directory(definition.name)
         reader = SegmentReader(self.disk, directory, self.log_id, definition.id, self.files)
         queue = Queue(definition, reader, self.arrays, self.opened, self.buffers)
-        queue.heed(self.qmgr)
+        queue.take_qmgr_attributes(self.qmgr)
         return queue
 
     def queue_directory(self, name: str) -> str:
@@ -92,11 +92,11 @@ class Store(State):
         directory = self.queue_directory(queue.name)
         return SegmentWriter(self.disk, directory, self.log_id, queue.id, segment, self.fence)
 
-    def keep_names(self) -> None:
+    def sync_names(self) -> None:
         """Sync the directory of the queues, once: an earlier process may have been killed before it did. OSError."""
-        if not self._named and self.disk.exists(self.directory):
+        if not self._names_synced and self.disk.exists(self.directory):
             self.disk.sync_dir(self.directory)
-        self._named = True
+        self._names_synced = True
 
     def keep_non_persistent(self) -> None:
         """Ending in order: what lies on queues with NPMCLASS(HIGH) goes into the last checkpoint too."""
@@ -138,7 +138,7 @@ class Store(State):
     def take_numbers(self, count: int) -> range:
         """So many numbers for new segments, or as many as there are left. The lock is held."""
         first = self.next_segment
-        self.next_segment = max(first, min(first + count, LAST_SEGMENT + 1))
+        self.next_segment = max(first, min(first + count, MAX_SEGMENT_NUMBER + 1))
         return range(first, self.next_segment)
 
     def give_back(self, numbers: list[int]) -> None:
@@ -149,7 +149,7 @@ class Store(State):
     # ---- segments that nothing refers to
 
     def unwritten(self) -> int:
-        return sum([queue.weed() for queue in self.by_id.values()])
+        return sum([queue.prune_fresh() for queue in self.by_id.values()])
 
     def wasteful(self) -> bool:
         """Would a checkpoint give back so much of the disk that it is worth one?
@@ -157,11 +157,11 @@ class Store(State):
         Space that the last checkpoint could not give back does not count: the next one could not either. Called without
         the lock by whoever takes checkpoints.
         """
-        if self.retired_bytes + self.doomed_bytes >= WORTH_IT:
+        if self.retired_bytes + self.doomed_bytes >= WORTHWHILE_BYTES:
             return True
         changed = [queue for queue in list(self.by_id.values()) if queue.changed and queue.segments]
         return any(
-            surplus(list(queue.segments.values())) - queue.left_over >= WORTH_IT
+            surplus(list(queue.segments.values())) - queue.kept_surplus >= WORTHWHILE_BYTES
             for queue in changed
             if not queue.damaged
         )
@@ -179,7 +179,7 @@ class Store(State):
     def unpin(self, pins: dict[tuple[str, int], int]) -> None:
         """Nobody reads these segments any more; `pins`: bytes of each. A checkpoint deletes those that are doomed."""
         self.pinned -= pins.keys()
-        self.doomed_bytes += sum([pins[one] for one in self.doomed if pins.get(one, 0) >= segments.SMALL])
+        self.doomed_bytes += sum([pins[one] for one in self.doomed if pins.get(one, 0) >= segments.SMALL_SEGMENT_BYTES])
 
     def remove(self, path: str) -> None:
         """Delete the file of a segment. What lies there and is no file is somebody else's. Raises OSError."""

@@ -32,11 +32,11 @@ from recovery.image import ImagePlace
 from recovery.records import Kind, decode
 
 T = TypeVar("T")
-TELLING = {
+DEFINITION_KINDS = {
     *(Kind.DEFINE, Kind.DELETE, Kind.IMAGE_END, Kind.QMGR, Kind.CATALOG, Kind.DEFINE_ALIAS, Kind.DELETE_ALIAS),
 }
-DOUBT = {Kind.PREPARE, Kind.ROLL_FORWARD}
-OUTCOME = {Kind.COMMIT, Kind.BACKOUT}
+IN_DOUBT_KINDS = {Kind.PREPARE, Kind.ROLL_FORWARD}
+OUTCOME_KINDS = {Kind.COMMIT, Kind.BACKOUT}
 
 
 @attrs.define
@@ -121,15 +121,15 @@ def survey(reader: LogReader, start: int, until: int, *, first_lsn: int) -> Surv
             if raw.lsn == first_lsn:
                 found.complete = raw.epoch == 1
             found.until, found.time, found.epoch = raw.end, raw.time, raw.epoch
-            if raw.kind in OUTCOME:
+            if raw.kind in OUTCOME_KINDS:
                 found.doubtful.pop(raw.uow, None)
                 found.begun.pop(raw.uow, None)
                 continue
             if raw.uow:
                 found.begun.setdefault(raw.uow, raw.lsn)
-            if raw.kind in TELLING:
+            if raw.kind in DEFINITION_KINDS:
                 found.take(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.time)
-            elif raw.kind in DOUBT:
+            elif raw.kind in IN_DOUBT_KINDS:
                 found.doubtful[raw.uow] = raw.lsn
     except LogDamaged:
         if reader.end < until:  # else the damage lies behind all that is wanted

@@ -10,7 +10,7 @@ import attrs
 from logger.clock import SystemClock
 from logger.disk import Path, PosixDisk
 from qmgr import locations, sasl, sockets
-from qmgr.errors import WHOSE, Mistake, NotAuthorized, Reason, Unavailable, quoted
+from qmgr.errors import OWNER_ADVICE, Mistake, NotAuthorized, Reason, Unavailable, quoted
 from qmgr.locations import Location
 from qmgr.objects import check_name
 from qmgr.sockets import Socket
@@ -74,7 +74,7 @@ class Local:
     def _denied(self, exc: PermissionError) -> NotAuthorized:
         what = exc.filename or self.location.socket  # a socket's error names none
         text = f"this user may not connect to queue manager {self.name!r}: it may not use {what}"
-        return NotAuthorized(f"{text}; {WHOSE}, or connect over TCP (a listener of qm.ini)", name=self.name)
+        return NotAuthorized(f"{text}; {OWNER_ADVICE}, or connect over TCP (a listener of qm.ini)", name=self.name)
 
     def _nobody(self) -> Unavailable:
         from qmgr.missing import unknown  # and what it needs, which a client that finds its daemon does not

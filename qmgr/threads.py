@@ -37,12 +37,12 @@ class Worker:
         return self.started and not self.over.is_set()
 
     def await_end(self) -> None:
-        """Wait until it is over, if it was ever started: be it that an interrupt has struck who did so."""
+        """Wait until it is over, if it was ever started, even if an interrupt has struck whoever did so."""
         if (self.started or self._thread.is_alive()) and self._thread != threading.current_thread():
             self.over.wait()
 
 
-class Apart(Worker):
+class ShieldedWorker(Worker):
     """One that somebody waits for. An interrupt (KeyboardInterrupt, by a handler of a signal) strikes the main thread
     only: where that one waits, it is the waiting that ends, and what is half done is done to the end.
     """

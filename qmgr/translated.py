@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from logger.disk import NO_SPACE, retry_advice
 from logger.errors import LogDamaged, LogError
-from qmgr.errors import WHOSE, Damaged, Reason, Unavailable
+from qmgr.errors import OWNER_ADVICE, Damaged, Reason, Unavailable
 from recovery.errors import RecoveryError
 
 NO_THREAD = "can't start new thread"  # what Python says where the system has no more, or no memory for its stack
@@ -32,7 +32,7 @@ def translated(name: str, done: str) -> Iterator[None]:
         raise Unavailable(text, reason=Reason.STORAGE_NOT_AVAILABLE, name=name) from exc
     except PermissionError as exc:
         what = exc.filename or exc.strerror or exc
-        text = f"queue manager {name!r} can't be {done}: this user may not use {what}; {WHOSE}"
+        text = f"queue manager {name!r} can't be {done}: this user may not use {what}; {OWNER_ADVICE}"
         text += ", or give another data path" if done == "created" else ""
         raise Unavailable(text, reason=Reason.NOT_AUTHORIZED, name=name) from exc
     except OSError as exc:

@@ -14,7 +14,7 @@ from logger.frame import Pieces
 from qmgr import verbs
 from qmgr.entry import OVERHEAD, Entry
 from qmgr.errors import Mistake, Reason, ResourceProblem, Unavailable, quoted
-from qmgr.logged import Logged, Surroundings
+from qmgr.logged import EngineContext, Logged
 from qmgr.queue import Queue
 from qmgr.state import FEW_CALLS, QUEUE, PutRun
 from qmgr.threads import Alive
@@ -37,12 +37,12 @@ from recovery.records import (
 )
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
-QUEUE_AND_SEQUENCE = records.QUEUE_PLACE.size
-COUNT = records.LENGTH32.size
-A_RECORD = 4  # messages that are logged together take a restart as long as one record, and count as one, about
-HOLD = 512 << 10  # bytes of calls that are held back at most
-AHEAD = 16 << 10  # bytes that are promised at most for calls that are still to come
-A_CALL = min(GET_COST, PUT_COST)  # bytes, at least
+QUEUE_PLACE_BYTES = records.QUEUE_PLACE.size
+COUNT_BYTES = records.LENGTH32.size
+MESSAGES_PER_RECORD = 4  # so many, logged together, take a restart about as long as one record
+MAX_HELD_BYTES = 512 << 10  # of calls of one unit of work that are not logged yet
+MAX_AHEAD_BYTES = 16 << 10  # promised for calls of one unit of work that are still to come
+MIN_CALL_BYTES = min(GET_COST, PUT_COST)
 NUMBERS_PER_EPOCH = 1 << 40  # message ids and units of work are numbered from epoch * this on: none comes again
 
 
@@ -96,25 +96,27 @@ def rolled_forward(unit: Uow) -> RollForward:
 class Units(Logged):
     """The units of work of one queue manager."""
 
-    def __init__(self, given: Surroundings) -> None:
+    def __init__(self, given: EngineContext) -> None:
         super().__init__(given)
         self._usual_uncommitted = given.max_uncommitted
-        self.heed()
+        self.take_qmgr_attributes()
         self.ending: Reason | None = None  # why no unit of work, and no wait, may begin any more
-        self._hold = min(HOLD, given.log.buffer.max_frame // 2)
-        self._frame = given.log.cost(0)
-        self._outcome = COUNT + 2 * self._frame  # bytes that a unit of work takes beside its calls and queues
-        self._last = (given.log.epoch + 1) * NUMBERS_PER_EPOCH - 1
-        self._blank: list[Uow] = []  # the next unit of work, made while the disk was at work for another one
+        self._max_held_bytes = min(MAX_HELD_BYTES, given.log.buffer.max_frame // 2)
+        self._frame_bytes = given.log.cost(0)
+        self._outcome_bytes = (
+            COUNT_BYTES + 2 * self._frame_bytes
+        )  # that a unit of work takes beside its calls and queues
+        self._last_number = (given.log.epoch + 1) * NUMBERS_PER_EPOCH - 1
+        self._spare_units: list[Uow] = []  # the next one, made while the disk was at work for another
         self._unit_numbers = itertools.count(given.log.epoch * NUMBERS_PER_EPOCH + 1)
         given.checkpointer.next_unit = self.next_number
 
-    def heed(self) -> None:
+    def take_qmgr_attributes(self) -> None:
         """Take what the attributes of the queue manager say of units of work."""
         said = self.state.qmgr.max_uncommitted
         self.max_uncommitted = self._usual_uncommitted if said is None else said
         with self.lock:
-            self._take_all_back()
+            self._cancel_all_ahead()
 
     def begin(self, xid: Any, owner: str, thread: Alive | None) -> Uow:
         if self.refusal is not None:
@@ -133,10 +135,10 @@ class Units(Logged):
     def new_unit(self, owner: str, thread: Alive | None, xid: Xid | None = None) -> Uow:
         """A unit of work, also while the queue manager is ending."""
         number = next(self._unit_numbers)
-        if number > self._last:
+        if number > self._last_number:
             raise Unavailable("this start has used up its units of work; end and start the queue manager")
         try:
-            unit = self._blank.pop()
+            unit = self._spare_units.pop()
         except IndexError:
             unit = Uow()
         unit.number, unit.began, unit.owner, unit.thread = number, self.clock.wall_us(), owner, thread
@@ -146,13 +148,13 @@ class Units(Logged):
             self.state.uows.add(unit)
             return unit
         except BaseException:
-            self.disown(unit)
+            self.discard_unit(unit)
             raise
 
-    def _make_ahead(self) -> None:
+    def _make_spare_unit(self) -> None:
         """Make the next unit of work, if there is memory for it: the call that does so is about another one."""
         try:
-            self._blank.append(Uow())
+            self._spare_units.append(Uow())
         except MemoryError:
             return
 
@@ -160,7 +162,7 @@ class Units(Logged):
         """The number that the next unit of work will get, without taking it: a count shows it only in its repr."""
         return int(repr(self._unit_numbers).strip("count()"))
 
-    def disown(self, unit: Uow) -> None:
+    def discard_unit(self, unit: Uow) -> None:
         """Forget a unit of work that has done nothing and was never handed to a caller: nobody could end it."""
         self.state.uows.forget(unit.number, None)
 
@@ -177,9 +179,11 @@ class Units(Logged):
     def promise_of(self, unit: Uow, cost: int = 0, queues: int = 0, put_bytes: int = 0, messages: int = 0) -> int:
         """Log bytes that the unit's calls and its end may take, when it has these more."""
         held = unit.held_back + cost
-        outcome = COUNT + QUEUE_AND_SEQUENCE * (len(unit.touched) + queues)
-        if unit.xid is None and held <= self._hold and outcome <= self._hold:  # the usual case: two frames, or one
-            return outcome + self._frame + (held + self._frame if held else 0)
+        outcome = COUNT_BYTES + QUEUE_PLACE_BYTES * (len(unit.touched) + queues)
+        if (
+            unit.xid is None and held <= self._max_held_bytes and outcome <= self._max_held_bytes
+        ):  # the usual case: two frames, or one
+            return outcome + self._frame_bytes + (held + self._frame_bytes if held else 0)
         log = self.log
         promise = log.cost(outcome) + (log.cost(held) if held else 0)
         if unit.xid is not None:
@@ -191,7 +195,7 @@ class Units(Logged):
 
     def _cost_of_end(self, unit: Uow) -> int:
         """The most bytes of log that the record of the unit's outcome takes, with the calls that are held back."""
-        return self.log.cost(COUNT + QUEUE_AND_SEQUENCE * len(unit.touched) + unit.held_back)
+        return self.log.cost(COUNT_BYTES + QUEUE_PLACE_BYTES * len(unit.touched) + unit.held_back)
 
     def use_promise(self, unit: Uow) -> None:
         """The room for rolling the unit forward is used now; that for its end stays."""
@@ -212,23 +216,23 @@ class Units(Logged):
         self.log.space.promised += promise - unit.promise
         unit.promise = promise
 
-    def _take_back(self, unit: Uow) -> None:
+    def _cancel_ahead(self, unit: Uow) -> None:
         """Nothing is promised any more for calls of the unit that are still to come."""
         if unit.ahead:
             self._promise(unit, unit.promise - unit.ahead)
 
-    def _take_all_back(self) -> None:
+    def _cancel_all_ahead(self) -> None:
         for unit in self.state.uows:
-            self._take_back(unit)
+            self._cancel_ahead(unit)
 
     def _find_room(self, size: int, kept: int, *, spare: bool) -> None:
-        self._take_all_back()
+        self._cancel_all_ahead()
         if not self.log.reserve(size, kept):
             super()._find_room(size, kept, spare=spare)
 
-    def _goes_on(self, unit: Uow, cost: int, *, first_put: bool = False) -> bool:
-        """The usual case of `_room_in` and `_hold_back`: promise room for a call of so many bytes and, where the log
-        has much, for more of them: as many as the unit has made so far. Those need only look at `unit.ahead`.
+    def _promise_ahead(self, unit: Uow, cost: int, *, first_put: bool = False) -> bool:
+        """The usual case of `_room_for_calls` and `_hold_back`: promise room for a call of so many bytes and, where the
+        log has much, for more calls: as many as the unit has made so far. Those need only look at `unit.ahead`.
 
         False where that is not all there is to it; nothing is promised then. The lock is held. `first_put`: no queue
         has been put to before.
@@ -240,18 +244,18 @@ class Units(Logged):
         if held:
             promise = promised - unit.ahead
             if used <= space.checkpoint_at and not first_put:
-                ahead = max(cost, min(held, AHEAD, calls * A_CALL))
+                ahead = max(cost, min(held, MAX_AHEAD_BYTES, calls * MIN_CALL_BYTES))
         elif promised:  # its calls so far are logged
-            promise = self.promise_of(unit) + self._frame
+            promise = self.promise_of(unit) + self._frame_bytes
         else:
-            promise = self._outcome
-        promise += ahead + QUEUE_AND_SEQUENCE if first_put else ahead
+            promise = self._outcome_bytes
+        promise += ahead + QUEUE_PLACE_BYTES if first_put else ahead
         if (
             unit.state is not ACTIVE
             or self.refusal is not None
             or unit.xid is not None
             or calls < 1
-            or held + ahead >= self._hold
+            or held + ahead >= self._max_held_bytes
             or used + promise - promised + space.for_gets > space.limit
         ):
             return False
@@ -260,7 +264,7 @@ class Units(Logged):
         unit.ahead = ahead
         return True
 
-    def _room_in(self, unit: Uow, count: int, cost: int, queue: Queue | None, put_bytes: int) -> int:
+    def _room_for_calls(self, unit: Uow, count: int, cost: int, queue: Queue | None, put_bytes: int) -> int:
         """May the unit of work go on with `count` messages, and has the log room for `cost` more bytes of calls?
 
         Returns what `_hold_back` is to promise. The lock is held; it may be let go of while room is made. `queue`: that
@@ -270,11 +274,11 @@ class Units(Logged):
             self.check()
         if unit.state is not ACTIVE:
             raise verbs.ended(unit)
-        self._take_back(unit)
+        self._cancel_ahead(unit)
         promise = unit.promise
         if cost:
             new = queue is not None and queue.id not in unit.touched
-            if unit.held_back and not new and unit.xid is None and unit.held_back + cost <= self._hold:
+            if unit.held_back and not new and unit.xid is None and unit.held_back + cost <= self._max_held_bytes:
                 promise += cost  # as below, in the usual case
             else:
                 promise = self.promise_of(unit, cost, new, put_bytes, count)
@@ -297,8 +301,8 @@ class Units(Logged):
             verbs.check_unit(unit, count, self.max_uncommitted)
         return promise
 
-    def _came(self, size: int) -> None:
-        """So many bytes of messages came, which a checkpoint has to move out of memory."""
+    def _count_put_bytes(self, size: int) -> None:
+        """So many bytes were put, which a checkpoint has to move out of memory."""
         checkpointer = self.checkpointer
         checkpointer.arrived_bytes += size
         if checkpointer.arrived_bytes >= checkpointer.arrived_max_bytes:
@@ -368,16 +372,16 @@ class Units(Logged):
                     bases[number] = queue.next_sequence
                 record = Commit(unit.number, bases, b"", True, unlogged_calls(unit, last=True))
                 if unit.held_back or unit.first_lsn:
-                    self.checkpointer.records += (unit.put_count + len(unit.gets)) // A_RECORD
+                    self.checkpointer.records += (unit.put_count + len(unit.gets)) // MESSAGES_PER_RECORD
                     end = self._append_and_apply(record, self.clock.wall_us(), soon=soon)
                 else:
                     self._apply_only(record, self.clock.wall_us())
                 self.log.space.promised -= unit.promise  # as `_promise`
                 unit.promise = 0
                 if unit.put_count:  # until now no checkpoint could have moved them
-                    self._came(unit.put_bytes + OVERHEAD * unit.put_count)
-                if not self._blank:
-                    self._make_ahead()
+                    self._count_put_bytes(unit.put_bytes + OVERHEAD * unit.put_count)
+                if not self._spare_units:
+                    self._make_spare_unit()
         except LogError as exc:
             raise self.translated(exc) from exc
         return end

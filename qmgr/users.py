@@ -22,9 +22,9 @@ from qmgr.mqsini import locked
 from qmgr.ownership import refuse_root
 
 ITERATIONS = 16_384
-MOST_ITERATIONS = 1 << 20
-SALT = 16  # bytes
-LONGEST_PASSWORD = 1024  # bytes
+MAX_ITERATIONS = 1 << 20
+SALT_BYTES = 16
+MAX_PASSWORD_BYTES = 1024
 FORMAT = 1
 
 
@@ -57,8 +57,8 @@ def verifier(password: str, salt: bytes, iterations: int = ITERATIONS) -> Verifi
         size = len(password.encode())
     except UnicodeEncodeError:  # bytes that are not UTF-8, read as if they were
         size = 0
-    if not 1 <= size <= LONGEST_PASSWORD or "\0" in password:
-        raise Mistake(f"a password is text of 1 to {LONGEST_PASSWORD} bytes in UTF-8", reason=Reason.OPTIONS_ERROR)
+    if not 1 <= size <= MAX_PASSWORD_BYTES or "\0" in password:
+        raise Mistake(f"a password is text of 1 to {MAX_PASSWORD_BYTES} bytes in UTF-8", reason=Reason.OPTIONS_ERROR)
     key = salted(password, salt, iterations)
     return Verifier(
         salt=salt,
@@ -96,7 +96,7 @@ class Users:
     def set(self, name: str, password: str) -> None:
         """Let the user in with this password, and with no other. Raises Mistake, InUse."""
         with self._edited() as known:
-            known[check_user(name)] = verifier(password, self._disk.entropy(SALT))
+            known[check_user(name)] = verifier(password, self._disk.entropy(SALT_BYTES))
 
     def remove(self, name: str) -> None:
         """Raises Mistake where there is none, InUse."""
@@ -139,7 +139,7 @@ class Users:
 
 def _decode(fields: dict[str, object]) -> Verifier:
     iterations = fields["iterations"]
-    if type(iterations) is not int or not 1 <= iterations <= MOST_ITERATIONS:
+    if type(iterations) is not int or not 1 <= iterations <= MAX_ITERATIONS:
         raise ValueError(iterations)
     salt, stored, server = (bytes.fromhex(str(fields[name])) for name in ("salt", "stored_key", "server_key"))
     return Verifier(salt=salt, iterations=iterations, stored_key=stored, server_key=server)

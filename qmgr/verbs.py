@@ -79,9 +79,9 @@ def check_alias(state: State, name: str, queue: Queue, *, put: bool) -> None:
     if alias is None or alias.target != queue.name:
         raise UnknownQueue(f"{name!r} stands for queue {queue.name!r} no more", reason=Reason.Q_DELETED, name=name)
     if put and not alias.put_enabled:
-        raise Inhibited(f"puts to alias {name!r} are disabled; {ENABLE} PUT(ENABLED)", name=name)
+        raise Inhibited(f"puts to alias {name!r} are disabled; {INHIBITED_ADVICE} PUT(ENABLED)", name=name)
     if not put and not alias.get_enabled:
-        text = f"gets from alias {name!r} are disabled; {ENABLE} GET(ENABLED)"
+        text = f"gets from alias {name!r} are disabled; {INHIBITED_ADVICE} GET(ENABLED)"
         raise Inhibited(text, name=name, reason=Reason.GET_INHIBITED)
 
 
@@ -109,8 +109,8 @@ def damaged(queue: Queue) -> Damaged:
     return Damaged(f"queue {queue.name!r} is damaged: {queue.damaged}; {way}", name=queue.name)
 
 
-ENABLE = "try again later, or alter it to"
-LONGEST_WAIT = 1e9  # seconds: more is for ever, since the system can't wait for centuries
+INHIBITED_ADVICE = "try again later, or alter it to"
+MAX_WAIT_S = 1e9  # seconds: more is for ever, since the system can't wait for centuries
 
 
 class PutOptions(TypedDict, total=False):
@@ -264,7 +264,7 @@ def check_put(queue: Queue, size: int, count: int = 1) -> None:
     if queue.deleted:
         raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
     if not definition.put_enabled:
-        raise Inhibited(f"puts to queue {queue.name!r} are disabled; {ENABLE} PUT(ENABLED)", name=queue.name)
+        raise Inhibited(f"puts to queue {queue.name!r} are disabled; {INHIBITED_ADVICE} PUT(ENABLED)", name=queue.name)
     if size > definition.max_message_length:
         raise MessageTooBig(
             f"a message of {size} bytes is longer than the {definition.max_message_length} (max_message_length) that "
@@ -292,7 +292,7 @@ def check_get(queue: Queue) -> None:
     if queue.deleted:
         raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
     if not queue.definition.get_enabled:
-        text = f"gets from queue {queue.name!r} are disabled; {ENABLE} GET(ENABLED)"
+        text = f"gets from queue {queue.name!r} are disabled; {INHIBITED_ADVICE} GET(ENABLED)"
         raise Inhibited(text, name=queue.name, reason=Reason.GET_INHIBITED)
 
 
@@ -336,7 +336,7 @@ def check_wait(wait: Any) -> float | None:
         raise Mistake(
             f"wait is seconds, 0 or more, or None for ever, not {quoted(wait)}", reason=Reason.WAIT_INTERVAL_ERROR
         )
-    return None if wait > LONGEST_WAIT else wait
+    return None if wait > MAX_WAIT_S else wait
 
 
 def check_selectors(message_id: Any, correlation_id: Any, group_id: Any) -> Wanted:

@@ -146,8 +146,8 @@ def hunt_while_others_work(ignore: Ignore | None = None) -> None:
 @pytest.fixture
 def tiny_segments(small_segments: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rewritten as soon as half of what they hold is gone."""
-    monkeypatch.setattr(segments, "LARGEST", 2000)
-    monkeypatch.setattr(snapshot, "SLACK", 0)
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
 
 
 @pytest.mark.usefixtures("tiny_segments")
@@ -228,7 +228,7 @@ def units_of_work_not_heard_of(patch: pytest.MonkeyPatch) -> None:
     def deaf(self: State, hear: Any) -> Iterator[None]:
         yield
 
-    patch.setattr(State, "overheard", deaf)
+    patch.setattr(State, "observed", deaf)
 
 
 def records_before_the_image_counted_too(patch: pytest.MonkeyPatch) -> None:

@@ -29,9 +29,9 @@ LEAST |= {"checkpoint": 8, "crashes": 8}
 
 def make_smaller(patch: pytest.MonkeyPatch) -> None:
     """Segments that are rewritten, and arrays that are dropped, all the time."""
-    patch.setattr(segments, "LARGEST", 2000)
-    patch.setattr(snapshot, "SLACK", 0)
-    patch.setattr(store, "INDEXES", 800)
+    patch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
+    patch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
+    patch.setattr(store, "MAX_INDEX_BYTES", 800)
 
 
 @pytest.mark.interpreted

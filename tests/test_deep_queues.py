@@ -23,7 +23,7 @@ from recovery import checkpoint
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain, reason_of
 from tests.sim.life import Life, Setup
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
-from tests.sim.paging import BLOCK, INDEXES, LARGEST, PAGE, SLACK, Counted, files, inside, paged
+from tests.sim.paging import BLOCK_BYTES, INDEX_BYTES, PAGE, SEGMENT_BYTES, SURPLUS_BYTES, Counted, files, inside, paged
 from tests.test_crash import always, mixes, sweep, work_on
 
 pytestmark = pytest.mark.usefixtures("small_segments")
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("small_segments")
 BUFFER = 2000
 XID = qmgr.Xid(1, b"deep", b"")
 ONE = OVERHEAD + 100  # bytes of a small message in memory, about
-A_BLOCK = BLOCK // 100 * ONE  # bytes that a block of small messages takes in memory, about
+A_BLOCK = BLOCK_BYTES // 100 * ONE  # bytes that a block of small messages takes in memory, about
 
 
 def deep_world(**options: Any) -> World:
@@ -284,10 +284,10 @@ def test_messages_are_found_by_their_ids_wherever_they_are(small_segments: Count
         if turn % 25 == 24:
             world.qm.checkpoint()
             assert deep(world) > 100
-    assert small_segments.calls["_pluck"] > 20
+    assert small_segments.calls["_unpage"] > 20
     assert small_segments.calls["_take_paged"] > 100
     assert small_segments.calls["learn"] > 30
-    assert world.qm._engine.state.arrays.bytes <= INDEXES + 12 * 100
+    assert world.qm._engine.state.arrays.bytes <= INDEX_BYTES + 12 * 100
     assert drain(world.qm, "A") == ordered(left, 2)
 
 
@@ -295,7 +295,7 @@ def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(
     small_segments: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is read without the lock may be rewritten, or gone, by then."""
-    monkeypatch.setattr(snapshot, "SLACK", 0)
+    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
     world = World(ini={"DefaultPQBufferSize": "1", "CheckPointLogRecdMax": "60"}, start=False, log_primary_files=4)
     qm = qmgr.start(NAME, data_path=DATA, disk=world.disk, background=True)
     qm.define_queue("A")
@@ -355,7 +355,7 @@ def test_files_that_messages_were_found_in_are_closed_with_their_segments(
     small_segments: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a file that nobody can name any more takes of the disk is given back when nobody has it open."""
-    monkeypatch.setattr(store, "INDEXES", 1 << 20)
+    monkeypatch.setattr(store, "MAX_INDEX_BYTES", 1 << 20)
     world = deep_world()
     fill(world, range(400))
     before = world.disk.open_files
@@ -765,7 +765,7 @@ def test_a_drained_queue_leaves_no_file_after_two_checkpoints() -> None:
     assert world.depths()["A"] == 0
 
 
-WORTH_IT = 4000
+WORTHWHILE_BYTES = 4000
 
 
 def total(world: World) -> int:
@@ -796,7 +796,7 @@ def test_segments_of_which_most_is_gone_are_rewritten(small_segments: Counted) -
         assert bodies(world.qm, "A") == ordered(left, 3)
         there = live(world)
         total = sum(len(world.disk.peek(path)) for path in files(world.disk))
-        assert total <= 2 * there + SLACK + LARGEST + 2 * PAGE, (turn, total, there)
+        assert total <= 2 * there + SURPLUS_BYTES + SEGMENT_BYTES + 2 * PAGE, (turn, total, there)
         if turn % 5 == 4:
             world.crash(mixed(turn))
             assert bodies(world.qm, "A") == ordered(left, 3)
@@ -811,7 +811,7 @@ def test_what_fills_up_pages_between_checkpoints_is_given_back(small_segments: C
     for n in range(300):
         world.qm.put("A", body(n), message_id=tag(n), persistent=persistent)
         world.qm.checkpoint()
-        assert total(world) <= 2 * live(world) + SLACK + 2 * LARGEST + 2 * PAGE, n
+        assert total(world) <= 2 * live(world) + SURPLUS_BYTES + 2 * SEGMENT_BYTES + 2 * PAGE, n
     for n in range(300):
         if n % 30:
             world.qm.get("A", message_id=tag(n))
@@ -819,7 +819,7 @@ def test_what_fills_up_pages_between_checkpoints_is_given_back(small_segments: C
         world.qm.checkpoint()
         world.qm.put("A", body(0))  # a change
         world.qm.get("A", message_id=world.qm.put("A", body(0)).message_id)
-    assert total(world) <= 2 * live(world) + SLACK + LARGEST + 2 * PAGE
+    assert total(world) <= 2 * live(world) + SURPLUS_BYTES + SEGMENT_BYTES + 2 * PAGE
     assert small_segments.calls["_replace"] >= 2
 
 
@@ -830,11 +830,11 @@ def test_what_is_got_gives_its_room_back_though_few_records_say_so(
     """Large messages take few records, so neither their count nor the time asks for a checkpoint: the room does."""
     world = deep_world()
     fill(world, range(300), persistent=persistent)
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTHWHILE_BYTES)
     while world.qm.get_many("A", 5):
         there = live(world)
-        assert total(world) <= 2 * there + SLACK + LARGEST + 2 * WORTH_IT
-    assert total(world) < SLACK + 2 * WORTH_IT
+        assert total(world) <= 2 * there + SURPLUS_BYTES + SEGMENT_BYTES + 2 * WORTHWHILE_BYTES
+    assert total(world) < SURPLUS_BYTES + 2 * WORTHWHILE_BYTES
     taken = world.qm.status().checkpoints
     for _ in range(20):
         world.qm.look_around()
@@ -848,7 +848,7 @@ def test_a_deep_queue_that_is_deleted_gives_its_room_back_though_few_records_say
 ) -> None:
     world = deep_world()
     fill(world, range(300))
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTHWHILE_BYTES)
     world.qm.delete_queue("A", purge=True)
     for _ in range(2):
         world.qm.look_around()
@@ -872,7 +872,7 @@ def test_a_queue_that_is_deleted_while_a_checkpoint_writes_it_gives_its_room_bac
 
     monkeypatch.setattr(snapshot.StateSnapshot, "_write_fresh", write)
     world.qm.checkpoint()
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTHWHILE_BYTES)
     for _ in range(3):
         world.qm.look_around()
     assert files(world.disk) == []
@@ -886,9 +886,9 @@ def test_the_small_files_of_many_queues_wait_for_the_room_of_a_checkpoint_that_c
         world.qm.define_queue(f"Q.{n}")
         world.qm.put(f"Q.{n}", body(n))
     world.qm.checkpoint()
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
-    monkeypatch.setattr(segments, "SMALL", 2000)
-    assert total(world) > 3 * WORTH_IT
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTHWHILE_BYTES)
+    monkeypatch.setattr(segments, "SMALL_SEGMENT_BYTES", 2000)
+    assert total(world) > 3 * WORTHWHILE_BYTES
     taken = world.qm.status().checkpoints
     for n in range(30):
         world.qm.get(f"Q.{n}")
@@ -903,14 +903,14 @@ def test_the_small_files_of_many_queues_wait_for_the_room_of_a_checkpoint_that_c
 def test_what_a_media_image_has_held_gives_its_room_back_when_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     world = deep_world(log_type="linear")
     fill(world, range(300))
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTHWHILE_BYTES)
     real = media.Media._record
 
     def record(*given: Any) -> Any:
         if world.depths()["A"]:
             drain(world.qm, "A")
             looked_around(world)
-            assert total(world) > 2 * WORTH_IT
+            assert total(world) > 2 * WORTHWHILE_BYTES
         return real(*given)
 
     monkeypatch.setattr(media.Media, "_record", record)
@@ -935,15 +935,15 @@ def test_room_that_no_checkpoint_can_give_back_is_a_reason_for_one_only(
     def unreadable(*_: Any) -> Any:
         raise snapshot._Unreadable
 
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTHWHILE_BYTES)
     monkeypatch.setattr(snapshot.StateSnapshot, "_read", unreadable)
-    monkeypatch.setattr(snapshot, "AT_ONCE", at_once)
+    monkeypatch.setattr(snapshot, "REWRITE_BYTES", at_once)
     world.qm.look_around()
     taken = world.qm.status().checkpoints
     for n in range(20):
         world.qm.put("A", body(1000 + n))
     assert world.qm.status().checkpoints <= taken + 1
-    assert total(world) > WORTH_IT
+    assert total(world) > WORTHWHILE_BYTES
     assert bodies(world.qm, "A") == ordered([*range(0, 300, 10), *range(1000, 1020)])
 
 
@@ -953,7 +953,7 @@ def test_a_disk_that_stays_full_is_not_told_of_each_second(monkeypatch: pytest.M
     fill(world, range(300))
     keep_only(world, set(range(0, 300, 10)), 300)
     world.qm.put("A", body(300))
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTHWHILE_BYTES)
 
     def told() -> int:
         for _ in range(130):
@@ -965,10 +965,10 @@ def test_a_disk_that_stays_full_is_not_told_of_each_second(monkeypatch: pytest.M
     assert told() == 3
     world.disk.heal()
     assert told() == 3
-    assert total(world) <= 2 * WORTH_IT
+    assert total(world) <= 2 * WORTHWHILE_BYTES
     world.qm.put("A", body(301))
     world.disk.fail("write", errno.ENOSPC, where=lambda path: "/queues/" in path)
-    monkeypatch.setattr(store, "WORTH_IT", 0)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", 0)
     assert told() == 4
 
 
@@ -997,14 +997,14 @@ def test_a_segment_that_nothing_is_appended_to_is_rewritten_though_it_is_the_las
     """What came between two checkpoints is one segment, however much it is."""
     world = deep_world()
     fill(world, range(300), priorities=3, checkpoints=1000)
-    assert len(files(world.disk)) == 1 and total(world) > 2 * LARGEST
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
+    assert len(files(world.disk)) == 1 and total(world) > 2 * SEGMENT_BYTES
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTHWHILE_BYTES)
     kept = set(range(0, 300, 30))
     keep_only(world, kept, 300)
     for n in range(300, 300 + more):
         world.qm.put("A", body(n), priority=n % 3, message_id=tag(n))
         kept.add(n)
-    assert looked_around(world) <= SLACK
+    assert looked_around(world) <= SURPLUS_BYTES
     world.qm.put("A", b"400", priority=1, message_id=tag(400))
     world.qm.checkpoint()
     kept.add(400)
@@ -1016,11 +1016,11 @@ def test_a_segment_that_nothing_is_appended_to_is_rewritten_though_it_is_the_las
 def test_what_one_checkpoint_does_not_rewrite_the_next_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
     world = deep_world()
     fill(world, range(600))
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
-    monkeypatch.setattr(snapshot, "AT_ONCE", 600)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTHWHILE_BYTES)
+    monkeypatch.setattr(snapshot, "REWRITE_BYTES", 600)
     kept = set(range(0, 600, 10))
     keep_only(world, kept, 600)
-    assert looked_around(world) <= SLACK + 2 * WORTH_IT
+    assert looked_around(world) <= SURPLUS_BYTES + 2 * WORTHWHILE_BYTES
     world.crash(LOSE_ALL)
     assert drain(world.qm, "A") == ordered(kept)
 
@@ -1034,8 +1034,8 @@ def test_what_a_checkpoint_after_a_failed_one_leaves_the_next_one_rewrites(monke
     world.disk.fail("write", errno.ENOSPC, where=lambda path: "/queues/" in path)
     with pytest.raises(qmgr.MQError):
         world.qm.checkpoint()
-    monkeypatch.setattr(store, "WORTH_IT", WORTH_IT)
-    assert looked_around(world) <= SLACK + 2 * WORTH_IT
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTHWHILE_BYTES)
+    assert looked_around(world) <= SURPLUS_BYTES + 2 * WORTHWHILE_BYTES
 
 
 def test_messages_that_are_locked_and_in_doubt_move_with_their_segments(small_segments: Counted) -> None:
@@ -1520,7 +1520,7 @@ def test_what_was_backed_out_leaves_memory_again() -> None:
 @pytest.mark.interpreted
 def test_what_can_not_be_kept_is_read_for_the_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not by those before it which let others go on, for nothing."""
-    monkeypatch.setattr(store, "INDEXES", 10)
+    monkeypatch.setattr(store, "MAX_INDEX_BYTES", 10)
     world = deep_world()
     fill(world, range(300))
     read: list[int] = []
@@ -1589,7 +1589,7 @@ def test_what_was_backed_out_makes_no_checkpoint_longer_than_other_messages() ->
 
 def test_persistent_and_other_messages_of_one_queue_share_what_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     world = deep_world()
-    monkeypatch.setattr(segments, "LARGEST", 4000)
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 4000)
     for persistent in (True, False):
         world.qm.put("A", b"first", persistent=persistent)
         world.qm.put_many("A", [bytes(3700)], persistent=persistent, priority=9)
@@ -1599,7 +1599,7 @@ def test_persistent_and_other_messages_of_one_queue_share_what_it_may_take(monke
     world.qm.checkpoint()
     world.qm.checkpoint()
     assert world.depths()["A"] == 2
-    assert total(world) < SLACK
+    assert total(world) < SURPLUS_BYTES
 
 
 def test_a_browse_of_a_queue_that_is_deleted_says_so() -> None:
@@ -1625,7 +1625,7 @@ def test_a_browse_holds_few_large_messages() -> None:
         world.qm.put("A", b"%d" % n * 30_000)
     world.qm.checkpoint()
     looked_up = []
-    real = engine.a_few
+    real = engine.first_chunk
 
     def counted(entries: Any) -> Any:
         found = real(entries)
@@ -1633,7 +1633,7 @@ def test_a_browse_holds_few_large_messages() -> None:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "a_few", counted)
+        patch.setattr(engine, "first_chunk", counted)
         assert len(bodies(world.qm, "A")) == 30
     assert max(looked_up) <= 3
 
@@ -1659,8 +1659,8 @@ def start_at_depth(depth: int) -> tuple[int, int]:
 
 def test_row_71_a_start_takes_little_more_for_a_deeper_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes for each message, of which blocks tell; and it reads no more."""
-    monkeypatch.setattr(segments, "LARGEST", 1 << 20)
-    monkeypatch.setattr(segments, "LARGEST_BLOCK", 16 << 10)
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 1 << 20)
+    monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 16 << 10)
     little, much = (start_at_depth(depth) for depth in (2_000, 10_000))
     assert much[0] - little[0] < 8_000 * 16
     assert much[1] - little[1] < 20

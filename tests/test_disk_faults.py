@@ -661,8 +661,8 @@ def test_a_creation_that_failed_takes_no_lock_from_who_creates_it_next(
             make_dirs(PosixDisk(), path)
         others.append(ownership.own(PosixDisk(), location, location.log_dir))
 
-    usual = creation._unmake
-    monkeypatch.setattr(creation, "_unmake", unmade)
+    usual = creation._remove_made
+    monkeypatch.setattr(creation, "_remove_made", unmade)
     monkeypatch.setattr(mqsini, "LOCK_TRIES", 1)
     held = PosixDisk().lock(f"{tmp_path}/mqs.ini.lock", "somebody")
     with pytest.raises(qmgr.Unavailable, match=r"mqs\.ini is being changed"):

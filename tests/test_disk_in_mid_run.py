@@ -229,8 +229,8 @@ def test_row_55_a_segment_that_can_not_be_read_now_is_no_reason_for_a_checkpoint
     error: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Faults 55, 56: it was to be rewritten, since most of it is gone; it stays as it is until it can be."""
-    monkeypatch.setattr(segments, "LARGEST", 2000)
-    monkeypatch.setattr(snapshot, "SLACK", 0)
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
     world = World()
     world.qm.define_queue("A")
     world.qm.put_many("A", [b"%d" % n + bytes(200) for n in range(40)])

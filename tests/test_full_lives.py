@@ -28,9 +28,11 @@ def test_a_life_with_everything_in_it_keeps_every_promise(
     part: int, small_segments: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P1-P6, P8; faults 1-4, 6-9, 14-18, 20-29, 31, 33, 34, 37, 38, 68, 80 in any mixture."""
-    monkeypatch.setattr(segments, "LARGEST", 2000)  # segments of a few blocks, rewritten when half of them is gone
-    monkeypatch.setattr(snapshot, "SLACK", 0)
-    monkeypatch.setattr(store, "INDEXES", 800)
+    monkeypatch.setattr(
+        segments, "MAX_SEGMENT_BYTES", 2000
+    )  # segments of a few blocks, rewritten when half of them is gone
+    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
+    monkeypatch.setattr(store, "MAX_INDEX_BYTES", 800)
     did: Counter[str] = Counter()
     failed: list[str] = []
     for seed in range(part * LIVES, (part + 1) * LIVES):

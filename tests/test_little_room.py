@@ -94,7 +94,7 @@ def test_row_52_gets_make_room_on_a_disk_that_is_full(
 
     An open unit of work has nothing to do with it, and stays.
     """
-    monkeypatch.setattr(segments, "LARGEST", 100_000)
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 100_000)
     world = World()
     world.qm.define_queue("A")
     world.qm.define_queue("B")
@@ -154,11 +154,11 @@ def test_row_52_segments_are_rewritten_one_by_one_where_there_is_room_for_no_mor
     kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each makes room for the next ones; so the space of a queue comes to what it has where there is room."""
-    monkeypatch.setattr(segments, "LARGEST", 400_000)
-    monkeypatch.setattr(segments, "SMALL", 10_000)
-    monkeypatch.setattr(snapshot, "SLACK", 400_000)
-    monkeypatch.setattr(store, "WORTH_IT", 200_000)
-    monkeypatch.setattr(housekeeping, "for_rewrites", lambda total: 250_000)
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 400_000)
+    monkeypatch.setattr(segments, "SMALL_SEGMENT_BYTES", 10_000)
+    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 400_000)
+    monkeypatch.setattr(store, "WORTHWHILE_BYTES", 200_000)
+    monkeypatch.setattr(housekeeping, "rewrite_reserve", lambda total: 250_000)
     world = World()
     world.qm.define_queue("A", buffer_size=5000)
     world.disk.capacity = world.disk.used + 10_000_000

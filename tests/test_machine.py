@@ -92,9 +92,9 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
 @pytest.fixture
 def tiny_segments(small_segments: Counted, monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Segments of a few blocks, rewritten as soon as half of what they hold is gone, and arrays that do not fit."""
-    monkeypatch.setattr(segments, "LARGEST", 2000)
-    monkeypatch.setattr(snapshot, "SLACK", 0)
-    monkeypatch.setattr(store, "INDEXES", 800)
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
+    monkeypatch.setattr(store, "MAX_INDEX_BYTES", 800)
     return small_segments
 
 
@@ -115,11 +115,11 @@ def test_a_random_life_of_deep_queues_keeps_every_promise(name: str, tiny_segmen
     for what, least in {
         "paged out": 1400,
         "_page_in": 230,
-        "_pluck": 70,
+        "_unpage": 70,
         "_take_paged": 280,
         "_replace": 4,
         "evicted": 600,
-        "_spread": 140,
+        "_unpack_next": 140,
     }.items():
         assert did[what] > least, did
 
@@ -349,7 +349,7 @@ def test_no_program_breaks_a_promise_of_deep_queues(tiny_segments: Counted) -> N
     run_state_machine_as_test(Deep, settings=settings(max_examples=1500 if SOAK else 18, stateful_step_count=40))
     assert tiny_segments.paged_out > 160
     assert tiny_segments.calls["_page_in"] > 0  # usually 15 to 150
-    assert tiny_segments.calls["_pluck"] + tiny_segments.calls["_take_paged"] > 0
+    assert tiny_segments.calls["_unpage"] + tiny_segments.calls["_take_paged"] > 0
 
 
 # -- what was found by these tests once: the smallest program for each ------------------------------------------------

@@ -126,7 +126,7 @@ def test_the_same_where_the_segments_are_lost_in_a_crash() -> None:
 
 
 def test_the_image_is_known_after_a_recreation_that_wrote_to_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuild, "IN_MEMORY", 200_000)
+    monkeypatch.setattr(rebuild, "WRITE_OUT_BYTES", 200_000)
     world = linear()
     world.qm.define_queue("Q")
     world.qm.define_queue("OTHER")
@@ -477,7 +477,7 @@ def test_row_25_what_is_acknowledged_while_the_queue_is_built_again_is_not_held_
 
 def test_row_24_segments_stay_until_the_image_is_recorded_that_is_made_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that they hold has been got by then, and the checkpoints know of them no more."""
-    monkeypatch.setattr(segments, "LARGEST_BLOCK", 100)
+    monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 100)
     world = linear()
     world.qm.define_queue("Q")
     world.qm.put_many("Q", [bytes(200)] * 3)
@@ -743,7 +743,7 @@ def test_row_63_who_was_stopped_in_a_recreation_while_another_took_over_leaves_h
     monkeypatch: pytest.MonkeyPatch, ended: bool
 ) -> None:
     """They have the same numbers. So it is where a thread is in a recreation that another thread does not wait for."""
-    monkeypatch.setattr(segments, "LARGEST", 1000)  # so that the queue has two of them
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 1000)  # so that the queue has two of them
     world = linear()
     world.qm.define_queue("Q")
     for body in (b"x", b"y"):

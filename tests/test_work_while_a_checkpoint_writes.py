@@ -63,8 +63,8 @@ def test_what_is_done_while_a_checkpoint_writes_is_neither_lost_nor_done_twice(
     name: str, small_segments: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Faults 2, 17, 18, 34."""
-    monkeypatch.setattr(segments, "LARGEST", 2000)
-    monkeypatch.setattr(snapshot, "SLACK", 0)  # so that segments are rewritten
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)  # so that segments are rewritten
     calls = 0
     for seed in range(200 if SOAK else 3):
         rng = random.Random(f"{name} {seed}")
@@ -100,5 +100,5 @@ def test_what_is_done_while_a_checkpoint_writes_is_neither_lost_nor_done_twice(
         life.check()
     assert calls > 100
     assert small_segments.calls["_replace"] >= 3
-    assert small_segments.calls["_spread"] >= 3
-    assert small_segments.calls.get("_let_go_each", 0) >= (3 if SETUPS[name].buffer else 0)
+    assert small_segments.calls["_unpack_next"] >= 3
+    assert small_segments.calls.get("_page_out_run", 0) >= (3 if SETUPS[name].buffer else 0)

@@ -51,7 +51,7 @@ from qmgr import locations
 from qmgr.cli.command import because
 from qmgr.errors import AlreadyExists, Mistake
 from qmgr.pointintime import recover_to, refuse_target
-from qmgr.survey import TELLING, Survey
+from qmgr.survey import DEFINITION_KINDS, Survey
 from recovery import backouts, records
 from recovery.errors import NotRecoverable
 from recovery.image import ImagePlace
@@ -72,7 +72,7 @@ CONTENT = ("object", "object_number", "sequence", "state", "uow", "xid", "backou
 PLACED = ("lsn", "end_lsn", "kind", "uow", "object_number", "sequence")
 TOLD = ("lsn", "end_lsn", "kind", "object_number", "object", "details")
 ENDS = ("COMMIT", "BACKOUT", "PREPARE", "ROLL_FORWARD")
-DEFINITIONS = tuple(sorted(Kind(kind).name for kind in {*TELLING, Kind.IMAGE_START}))
+DEFINITIONS = tuple(sorted(Kind(kind).name for kind in {*DEFINITION_KINDS, Kind.IMAGE_START}))
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

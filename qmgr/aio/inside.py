@@ -85,7 +85,7 @@ class Inside:
             return unit
         except BaseException:
             self._began.pop(begun.number, None)
-            self._engine.disown(begun)
+            self._engine.discard_unit(begun)
             raise
 
     async def begin(self, unit: InsideUnit) -> None:
@@ -160,7 +160,7 @@ class Inside:
 
         watch, looked = Watch(wake), False  # since it was woken; else the next in line has to
         its = unit._unit if unit is not None else None
-        queue = self._engine.stand(queue, watch, its, which)
+        queue = self._engine.add_waiter(queue, watch, its, which)
         try:
             found = await to_the_end(self.run(call))
             if not found:
@@ -169,7 +169,7 @@ class Inside:
                 looked = True
             return found
         finally:
-            self._engine.leave(queue, watch, its, looked=looked)
+            self._engine.remove_waiter(queue, watch, its, looked=looked)
 
     async def dead_letter(self, unit: InsideUnit | None, message: Message, reason: int) -> Message:
         return await self.run(lambda: self._manager.dead_letter(unit, message, reason))

@@ -21,7 +21,7 @@ from logger import lsn
 from logger.disk import NO_SPACE, advice
 from logger.errors import LogError, NotInLog
 from qmgr.errors import (
-    WHOSE,
+    OWNER_ADVICE,
     IniError,
     InUse,
     Mistake,
@@ -283,7 +283,7 @@ def _is_of_this_process(exc: Unavailable) -> bool:
 
 
 def _not_authorised(exc: PermissionError) -> str:
-    way = f"; {WHOSE}." if exc.errno == errno.EACCES else "."
+    way = f"; {OWNER_ADVICE}." if exc.errno == errno.EACCES else "."
     return f"AMQ7077E: you are not authorised: {because(exc).removesuffix('.')}{way}"
 
 

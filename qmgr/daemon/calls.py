@@ -14,7 +14,7 @@ from qmgr.daemon.beats import NEVER, Beats
 from qmgr.daemon.client import Client, Cursor
 from qmgr.daemon.watcher import Watch, Watcher
 from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
-from qmgr.logged import TakesWaiting
+from qmgr.logged import WouldWait
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
@@ -180,7 +180,7 @@ class Calls:
         self._op, self._begun, self._lsn, self._may_wait, self._soon = frame[4], None, 0, may_wait, soon
         try:
             return self._made_of(frame), self._lsn
-        except TakesWaiting:
+        except WouldWait:
             return None
         except (ProtocolError, *Gone):
             raise
@@ -310,7 +310,7 @@ class Calls:
                 else:
                     self._put(puts[sent])
                 sent += len(bodies)
-        except TakesWaiting:
+        except WouldWait:
             self._sent = sent
             raise
         except Exception:
@@ -361,14 +361,14 @@ class Calls:
         return wire.pages(messages, self._begun)
 
     def _check_turn(self, verb: str, name: str) -> None:
-        """What is refused is said in the error log, by a thread that may wait. Raises TakesWaiting."""
+        """What is refused is said in the error log, by a thread that may wait. Raises WouldWait."""
         if not self._may_wait and not self._session.rights.permits(verb, name):
-            raise TakesWaiting
+            raise WouldWait
 
     def _there(
         self, unit: UnitOfWork | None, name: str, limit: int, wait: float, options: GetOptions
     ) -> list[Message] | None:
-        """What can be got at once; None where that can't be told. Raises TakesWaiting."""
+        """What can be got at once; None where that can't be told. Raises WouldWait."""
         self._check_turn(sessions.GET, name)
         now = self._session.get_now(unit, name, limit, options, soon=self._soon) if limit <= A_FEW else None
         if now is not None:
@@ -376,7 +376,7 @@ class Calls:
             if found or not wait:
                 return found
         if not self._may_wait:
-            raise TakesWaiting
+            raise WouldWait
         return None
 
     def _wait(self, get: Callable[[], Any], name: str, wait: float, unit: UnitOfWork | None, which: Wanted) -> Any:
@@ -393,7 +393,7 @@ class Calls:
             watch = self._watch
             while not (watch.gone or self._client.closed or self._session.quiescing):
                 waiter = delivery.Watch(word.set)
-                queue = engine.stand(name, waiter, its, which)
+                queue = engine.add_waiter(name, waiter, its, which)
                 looked = False  # since it was woken
                 try:
                     found = get()
@@ -414,7 +414,7 @@ class Calls:
                         raise GaveUp from None
                     raise
                 finally:
-                    engine.leave(queue, waiter, its, looked=looked)
+                    engine.remove_waiter(queue, waiter, its, looked=looked)
         if self._session.quiescing and not self._client.closed:
             raise self._session.told_to_end()
         if self._dismissed:

@@ -32,7 +32,7 @@ from qmgr.ini import ListenerConfig
 from qmgr.link import product
 from qmgr.session import AllRights, Rights, ServiceFace, Session
 from qmgr.sockets import Gone, Socket
-from qmgr.verbs import LONGEST_WAIT
+from qmgr.verbs import MAX_WAIT_S
 from qmgr.wire import ProtocolError
 
 LAST_ANSWERS = 2_000_000_000  # nanoseconds that calls which are under way have at the end
@@ -207,7 +207,7 @@ class LocalListener:
         told = {"patience": 0.0} | told if isinstance(told, dict) else told
         if not isinstance(told, dict) or not all(isinstance(told.get(name), kind) for name, kind in known.items()):
             raise ProtocolError("the first frame of a client says which queue manager it wants, and who it is")
-        if not isinstance(told["patience"], float) or not 0 <= told["patience"] <= LONGEST_WAIT:
+        if not isinstance(told["patience"], float) or not 0 <= told["patience"] <= MAX_WAIT_S:
             raise ProtocolError("the patience of a client is a number of seconds")
         name = self._service.manager.name
         if told["manager"] != name:

@@ -22,7 +22,7 @@ from qmgr import locations
 from qmgr.daemon.listeners import MAKERS
 from qmgr.daemon.process import Daemon, Teller
 from qmgr.daemon.service import Service
-from qmgr.errors import WHOSE, IniError, InUse, MQError, NameError_, Reason, command_in
+from qmgr.errors import OWNER_ADVICE, IniError, InUse, MQError, NameError_, Reason, command_in
 from qmgr.translated import MORE_THREADS, NO_THREAD
 from recovery.errors import RecoveryError
 
@@ -53,7 +53,7 @@ def explain(exc: BaseException) -> tuple[int, str]:
     if isinstance(cause, LogError | RecoveryError):
         return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"
     if isinstance(cause, PermissionError):
-        way = f"; {WHOSE}" if cause.errno == errno.EACCES else ""  # else it says what to do
+        way = f"; {OWNER_ADVICE}" if cause.errno == errno.EACCES else ""  # else it says what to do
         return NOT_AUTHORISED, f"AMQ7077E: you are not authorised to start the queue manager: {_because(cause)}{way}"
     if isinstance(cause, RuntimeError) and NO_THREAD in str(cause):
         text = f"the system has no thread for it ({cause}); {MORE_THREADS} and try again"

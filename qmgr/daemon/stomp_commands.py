@@ -14,7 +14,7 @@ from qmgr.daemon.stomp_transactions import Transactions
 from qmgr.daemon.tls import common_name
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.infos import Peer
-from qmgr.logged import Outcome, now_or_later
+from qmgr.logged import Outcome, without_waiting
 from qmgr.session import Rights, Session, Sessions
 from qmgr.verbs import PutOptions
 
@@ -165,17 +165,17 @@ class StompCommands:
             unit = self._transactions.named(name).unit
         elif self._shared.ending:
             self._check_not_ending()
-        return now_or_later(lambda: session.put_later(unit, queue, frame.body, options)[1])
+        return without_waiting(lambda: session.put_later(unit, queue, frame.body, options)[1])
 
     def _acknowledge(self, session: Session, headers: dict[str, str]) -> Outcome:
         name = headers.get("transaction")
         if name is None:
             done = self._subscriptions.take(headers)
-            return now_or_later(lambda: session.accept(done, None))
+            return without_waiting(lambda: session.accept(done, None))
         transaction = self._transactions.named(name)
         taken = self._subscriptions.take(headers)
         transaction.kept += self._subscriptions.keep(taken)
-        return now_or_later(lambda: session.accept(taken, transaction.unit))
+        return without_waiting(lambda: session.accept(taken, transaction.unit))
 
     def _refuse(self, session: Session, headers: dict[str, str]) -> Outcome:
         if headers.get("requeue") == "false":

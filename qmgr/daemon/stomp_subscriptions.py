@@ -15,7 +15,7 @@ from qmgr.daemon.stomp_frames import END, Dialect, encode_headers
 from qmgr.daemon.stomp_messages import message_headers, queue_of
 from qmgr.delivery import Delivery, Watch
 from qmgr.errors import Mistake, MQError, Reason, SyncpointLimit
-from qmgr.logged import now_or_later
+from qmgr.logged import without_waiting
 from qmgr.session import Session
 
 PREFETCH = 100  # messages sent and not acknowledged, unless SUBSCRIBE says otherwise
@@ -115,7 +115,7 @@ class Subscription:
             return lsn
 
         try:
-            lsn = now_or_later(deliver)
+            lsn = without_waiting(deliver)
         except MQError:
             self._leave_line()  # and pass the word on, if it was for this one
             raise
@@ -126,7 +126,7 @@ class Subscription:
         self._watch = None if taken else watch
         if not taken:
             return
-        got = now_or_later(lambda: self._get(taken)) if self.ack is Ack.AUTO else 0
+        got = without_waiting(lambda: self._get(taken)) if self.ack is Ack.AUTO else 0
         self._group.hold(taken)
         if isinstance(got, int):
             self._come(taken, max(lsn, got))
@@ -142,7 +142,7 @@ class Subscription:
             self.pump_soon()
 
         self._sifting = True
-        work = partial(self._session.sift, self.queue, room)
+        work = partial(self._session.requeue_next, self.queue, room)
         self._channel.do_at_length(work, lambda lsn: self._channel.after(lsn, over), "MESSAGE")
 
     def _get(self, taken: list[Delivery]) -> int:

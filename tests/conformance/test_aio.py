@@ -320,14 +320,14 @@ def test_who_is_woken_for_nothing_looks_and_wakes_nobody_else(
 ) -> None:
     """They woke each other for ever, once a message had come for one of them."""
     stands = 0
-    stand = Engine.stand
+    stand = Engine.add_waiter
 
     def counted(*args: Any) -> str:
         nonlocal stands
         stands += 1
         return stand(*args)
 
-    monkeypatch.setattr(Engine, "stand", counted)
+    monkeypatch.setattr(Engine, "add_waiter", counted)
     qmgr.create(NAME, data_path=tmp_path, **SMALL)
 
     async def main() -> int:

@@ -18,7 +18,7 @@ from qmgr.errors import (
     Unavailable,
     UnitOfWorkEnded,
 )
-from qmgr.state import REMEMBERED
+from qmgr.state import MAX_UNLOGGED
 from recovery.records import Xid
 from recovery.uows import UowState
 from tests.conftest import SOAK
@@ -287,7 +287,7 @@ def test_what_may_have_been_committed_is_not_said_to_be_backed_out() -> None:
     made.qm.define_queue("B", backout_threshold=3)
     since = made.qm.status().log.durable
     units = []
-    for _ in range(REMEMBERED + 1):
+    for _ in range(MAX_UNLOGGED + 1):
         with made.qm.begin() as unit:
             unit.put("A", b"x", persistent=False)
             units.append(unit.id)
@@ -369,7 +369,7 @@ def test_what_an_end_in_order_keeps_of_non_persistent_messages_was_committed() -
     world = World()
     world.qm.define_queue("A", non_persistent_class="HIGH")
     units = []
-    for _ in range(REMEMBERED + 1):
+    for _ in range(MAX_UNLOGGED + 1):
         with world.qm.begin() as unit:
             unit.put("A", b"x", persistent=False)
             units.append(unit.id)

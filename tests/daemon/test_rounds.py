@@ -16,7 +16,7 @@ from qmgr.daemon import hands, rounds
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.hands import Hands
 from qmgr.errors import Reason, Unavailable
-from qmgr.logged import TakesWaiting
+from qmgr.logged import WouldWait
 from qmgr.session import Sessions
 from recovery.uows import UowState
 from tests.daemon.raw import MOST, Raw
@@ -374,7 +374,7 @@ def test_a_call_is_not_made_again_for_what_follows_it(served: Served, monkeypatc
     """It is done, and what has to be looked after then finds no room in the log."""
 
     def full(**how: object) -> None:
-        raise TakesWaiting
+        raise WouldWait
 
     raw = Raw(served.path)
     all_there(served, 1)

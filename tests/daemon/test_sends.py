@@ -19,7 +19,7 @@ from qmgr.aio.channel import Pool
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
 from qmgr.errors import QueueFull
-from qmgr.logged import TakesWaiting
+from qmgr.logged import WouldWait
 from qmgr.sends import TOGETHER, Sends
 from tests.conformance.nursery import halt
 from tests.daemon.raw import Raw
@@ -78,7 +78,7 @@ def test_where_it_takes_waiting_another_thread_goes_on_from_there(
 
     def picky(self: Calls, verb: str, name: str) -> None:
         if not self._may_wait and name == "B":
-            raise TakesWaiting
+            raise WouldWait
         threads.add(threading.current_thread().name)
         check(self, verb, name)
 
@@ -100,7 +100,7 @@ def test_a_unit_that_was_forgotten_in_the_middle_is_not_begun_again_with_the_res
         if not self._may_wait and name == "B":
             unit, _ = self._client.units.pop(1)
             unit.backout()
-            raise TakesWaiting
+            raise WouldWait
         check(self, verb, name)
 
     monkeypatch.setattr(Calls, "_check_turn", picky)
@@ -203,7 +203,7 @@ def test_what_a_refused_send_gives_back_has_its_count_when_that_is_told(
         def hasty(*given: Any, **how: Any) -> Any:
             if tries:
                 tries.clear()
-                raise TakesWaiting
+                raise WouldWait
             return put_later(*given, **how)
 
         monkeypatch.setattr(served.manager._engine, "put_later", hasty)

@@ -455,7 +455,7 @@ def test_row_76_a_start_with_no_descriptor_at_all_says_so(monkeypatch: pytest.Mo
 def test_a_note_reads_back_and_rubbish_is_none() -> None:
     note = Note(stage=Stage.QUIESCING, process=7, host="h" * 200, epoch=3)
     assert life.decode(note.encode()) == note
-    assert len(note.encode()) == life.LENGTH
+    assert len(note.encode()) == life.LINE_BYTES
     for rubbish in (
         b"",
         b"{}",

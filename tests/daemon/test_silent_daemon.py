@@ -21,7 +21,7 @@ from logger.clock import SystemClock
 from qmgr import sockets
 from qmgr.daemon.beats import NEVER, Beats
 from qmgr.errors import BackedOut, Mistake, Reason, Unavailable, UnitOfWorkEnded
-from qmgr.verbs import LONGEST_WAIT
+from qmgr.verbs import MAX_WAIT_S
 from recovery.uows import UowState
 from tests.conformance.nursery import halt
 from tests.daemon.certificates import Authority
@@ -185,7 +185,7 @@ def test_who_has_no_timeout_hears_nothing_and_waits(served: Served) -> None:
         assert waiting.outcome().body == b"x"
 
 
-@pytest.mark.parametrize("timeout", [2_147_483.9, 4_294_967.5, LONGEST_WAIT])
+@pytest.mark.parametrize("timeout", [2_147_483.9, 4_294_967.5, MAX_WAIT_S])
 def test_a_timeout_of_months_is_for_ever(served: Served, timeout: float) -> None:
     with served.connect(timeout=timeout) as client:
         client.put("A", b"x")

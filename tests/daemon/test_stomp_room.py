@@ -125,7 +125,7 @@ def test_what_is_refused_in_parts_is_refused_once(server: Server, client: Client
     log.fill()
     space, unit = engine.log.space, engine.new_unit("", None)
     space.limit = engine.log.buffer.tail + space.promised + engine.promise_of(unit, GET_COST * part)
-    engine.disown(unit)
+    engine.discard_unit(unit)
     client.say("NACK", id=got[-1]["ack"], receipt="r")
     log.is_waited_for()
     assert sum(server.counts("A").values()) < 2 * part
@@ -152,7 +152,7 @@ def test_what_was_refused_and_has_come_again_meanwhile_is_not_refused_with_the_r
     log.fill()
     space, unit = engine.log.space, engine.new_unit("", None)
     space.limit = engine.log.buffer.tail + space.promised + engine.promise_of(unit, GET_COST * part)
-    engine.disown(unit)
+    engine.discard_unit(unit)
     monkeypatch.setattr(hands, "do", later.append)
     if end is None:
         client.say("NACK", id=got[-1]["ack"])
@@ -307,7 +307,7 @@ def test_what_such_a_client_had_returns_in_parts_each_counted_once(server: Serve
         log.fill()
         space, unit = engine.log.space, engine.new_unit("", None)
         space.limit = engine.log.buffer.tail + space.promised + engine.promise_of(unit, GET_COST * part)
-        engine.disown(unit)
+        engine.discard_unit(unit)
     log.is_waited_for()
     log.go_on.set()
     server.all_gone()

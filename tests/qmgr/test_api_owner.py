@@ -82,7 +82,7 @@ def test_one_that_could_not_be_listed_was_not_created_and_can_be_tried_again(
     locked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SimDisk()
-    monkeypatch.setattr(mqsini, "LOCK_PAUSE", 0.0)
+    monkeypatch.setattr(mqsini, "LOCK_PAUSE_S", 0.0)
     if locked:
         disk.mkdir("/data")
         held = disk.lock("/data/mqs.ini.lock", "somebody")

@@ -326,7 +326,7 @@ def test_what_was_read_is_pinned_no_more() -> None:
     assert pinned == sorted(pinned) and pinned[-1] >= pinned[0] + 4
 
 
-IDLE = retention.LONGEST_IDLE / 1e9
+IDLE = retention.MAX_IDLE_NS / 1e9
 
 
 def test_who_does_not_read_for_long_keeps_nothing_and_goes_on_from_its_bookmark() -> None:

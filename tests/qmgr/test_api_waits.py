@@ -385,10 +385,10 @@ def test_a_wait_in_a_unit_that_is_rolled_back_for_the_log(qm: qmgr.QueueManager)
 
 def test_a_unit_keeps_nothing_of_a_wait_at_a_queue_that_was_deleted(qm: qmgr.QueueManager) -> None:
     unit, event = qm.begin(), threading.Event()
-    name = qm._engine.stand("A", event, unit._unit, ANY)
+    name = qm._engine.add_waiter("A", event, unit._unit, ANY)
     assert unit._unit.waiting == (event,)
     qm.delete_queue("A")
-    qm._engine.leave(name, event, unit._unit)
+    qm._engine.remove_waiter(name, event, unit._unit)
     assert unit._unit.waiting == ()
 
 
@@ -492,11 +492,11 @@ def test_who_comes_while_all_are_woken_is_woken_too() -> None:
 
     class First(threading.Event):
         def set(self) -> None:
-            waiters.stand(second)
+            waiters.add(second)
             super().set()
 
     first, second = First(), threading.Event()
-    waiters.stand(first)
+    waiters.add(first)
     waiters.wake_all()
     assert first.is_set()
     assert second.is_set()
@@ -626,7 +626,7 @@ def test_who_waits_for_a_certain_message_is_woken_by_no_other(
     qm: qmgr.QueueManager, wanted: Wanted, ids: dict[str, Any]
 ) -> None:
     event = threading.Event()
-    qm._engine.stand("A", event, None, wanted)
+    qm._engine.add_waiter("A", event, None, wanted)
     qm.put("A", b"")
     qm.put("A", b"", **dict.fromkeys(ids, b"2"))
     assert not event.is_set()

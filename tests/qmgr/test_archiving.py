@@ -10,7 +10,7 @@ from logger import notices
 from logger.disk import Disk, replace_file
 from logger.extent import file_name, linear_number
 from qmgr.errors import MediaNotSupported, Mistake, Unavailable
-from qmgr.retention import LONGEST_PAUSE, PAUSE, Pace
+from qmgr.retention import MAX_PAUSE_S, PAUSE_FACTOR, Pace
 from tests.qmgr.world import DATA, NAME, World, bodies
 from tests.sim.clock import SimClock
 from tests.sim.disk import SimCrash
@@ -478,11 +478,11 @@ def test_long_work_pauses_only_while_others_write_to_the_log() -> None:
     tail = 4096
     clock.advance(0.01)
     pace.give_way()
-    assert clock.waited == pytest.approx([PAUSE * 0.01])
+    assert clock.waited == pytest.approx([PAUSE_FACTOR * 0.01])
     clock.advance(0.01)
     pace.give_way()
     assert len(clock.waited) == 1
     tail = 8192
     clock.advance(10)
     pace.give_way()
-    assert clock.waited[-1] == LONGEST_PAUSE
+    assert clock.waited[-1] == MAX_PAUSE_S

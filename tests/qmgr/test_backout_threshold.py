@@ -511,14 +511,14 @@ def test_outside_a_unit_of_work_nobody_hears_of_one_that_was_rolled_back() -> No
     world.qm.define_queue("B")
     poison(world.qm, times=1)
     engine = world.qm._engine
-    room = engine._room_in
+    room = engine._room_for_calls
 
     def rolled_back_meanwhile(unit: Uow, *given: Any) -> int:
-        engine._room_in = room  # type: ignore[method-assign]
+        engine._room_for_calls = room  # type: ignore[method-assign]
         engine.log.changed.unlocked(lambda: world.qm._housekeeper._release_unit(unit))
         return room(unit, *given)
 
-    engine._room_in = rolled_back_meanwhile  # type: ignore[method-assign]
+    engine._room_for_calls = rolled_back_meanwhile  # type: ignore[method-assign]
     with pytest.raises(ResourceProblem):
         world.qm.get("A", backout_requeue=True)
     assert (bodies(world.qm, "A"), bodies(world.qm, "B"), world.qm.status().units_of_work) == ([b"poison"], [], 0)

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from qmgr import batch as batch_module
 from qmgr import message, segments, snapshot, units
-from qmgr.batch import FEWEST, MOST, MOST_BYTES, Alike, Batch, alike, put_time, still_there, weight
+from qmgr.batch import (
+    MAX_BYTES,
+    MAX_MESSAGES,
+    MIN_MESSAGES,
+    Batch,
+    MessageRun,
+    message_runs,
+    put_time,
+    still_there,
+    weight,
+)
 from qmgr.entry import GONE, OVERHEAD, Entry
 from qmgr.lane import Lane
 from qmgr.queue import Queue
@@ -22,7 +32,7 @@ from tests.sim.loss import LOSE_ALL
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_module, "FEWEST", 2)
+    monkeypatch.setattr(batch_module, "MIN_MESSAGES", 2)
 
 
 def encoded(body: bytes, priority: int = 0, *, persistent: bool = True, expires: int = 0) -> tuple[bytes, bytes]:
@@ -30,7 +40,7 @@ def encoded(body: bytes, priority: int = 0, *, persistent: bool = True, expires:
 
 
 def made_of(count: int = 3) -> Batch:
-    [one] = alike([encoded(b"%d" % number) for number in range(count)])
+    [one] = message_runs([encoded(b"%d" % number) for number in range(count)])
     [made] = one.in_places(11, 5)
     assert isinstance(made, Batch)
     return made
@@ -62,7 +72,7 @@ def test_neighbours_are_together_that_are_alike() -> None:
         *[{"expires": 8, "persistent": False}, {}],
     ]
     messages = [encoded(b"%d" % number, **kind) for number, kind in enumerate(kinds)]
-    runs = list(alike(messages))
+    runs = list(message_runs(messages))
     assert [len(one.heads) for one in runs] == [2, 2, 1, 1, 2, 1, 1]
     assert [(one.priority, bool(one.persistent), one.expiring) for one in runs] == [
         *[(0, True, False), (1, True, False), (0, False, False), (0, True, False), (0, True, True), (0, False, True)],
@@ -71,7 +81,7 @@ def test_neighbours_are_together_that_are_alike() -> None:
     entries = [entry for one in runs for entry in one.entries()]
     assert [(entry.head, entry.body) for entry in entries] == messages
     assert [entry.expires for entry in entries] == [kind.get("expires", 0) for kind in kinds]
-    whole = list(alike([(head + body, b"") for head, body in messages]))
+    whole = list(message_runs([(head + body, b"") for head, body in messages]))
     assert [(one.heads, one.bodies) for one in whole] == [(one.heads, one.bodies) for one in runs]
 
 
@@ -89,9 +99,9 @@ def test_a_run_as_bytes_has_all_its_messages_in_parts_of_bounded_size(
     messages: list[tuple[bytes, bytes]], most: int, most_bytes: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_module, "MOST", most)
-        patch.setattr(batch_module, "MOST_BYTES", most_bytes)
-        run = Alike([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
+        patch.setattr(batch_module, "MAX_MESSAGES", most)
+        patch.setattr(batch_module, "MAX_BYTES", most_bytes)
+        run = MessageRun([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
         parts, count, size = run.packed(), len(messages), sum(len(head) + len(body) for head, body in messages)
         small = 2 * size <= count * most_bytes or (count <= most and size <= most_bytes)
         assert bool(parts) is (small and count >= 2)
@@ -113,7 +123,7 @@ def test_a_run_as_bytes_has_all_its_messages_in_parts_of_bounded_size(
 def test_parts_are_about_as_long_as_each_other() -> None:
     """A few messages alone would be entries between batches."""
     for count, size in ((513, 10), (1025, 10), (100, 6000), (200, 500)):
-        [run] = alike([encoded(bytes(size))] * count)
+        [run] = message_runs([encoded(bytes(size))] * count)
         counts = [len(one.lengths) for one in run.packed()]
         assert sum(counts) == count
         assert max(counts) - min(counts) <= 1
@@ -121,10 +131,10 @@ def test_parts_are_about_as_long_as_each_other() -> None:
 
 def test_what_is_kept_of_a_run_is_of_all_its_messages() -> None:
     """Whoever wanted the bytes for the log may have been interrupted, and more was put."""
-    [run] = alike([encoded(body) for body in numbers(0, 10)])
+    [run] = message_runs([encoded(body) for body in numbers(0, 10)])
     kept = run.packed()
     assert run.packed() is kept
-    [more] = alike([encoded(body) for body in numbers(10, 5)])
+    [more] = message_runs([encoded(body) for body in numbers(10, 5)])
     run.heads += more.heads
     run.bodies += more.bodies
     assert [len(one.lengths) for one in run.packed()] == [15]
@@ -166,7 +176,7 @@ def test_a_unit_that_goes_on_after_an_interrupt_has_all_its_messages(
 
 @given(st.lists(MESSAGES, min_size=2, max_size=12), st.data())
 def test_what_is_left_of_a_batch_is_what_lies_behind(messages: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
-    run = Alike([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
+    run = MessageRun([head for head, _ in messages], [body for _, body in messages], 1, 0, False)
     [batch] = run.in_places(11, 5)
     assert isinstance(batch, Batch)
     batch.segment, batch.cell = 3, 40
@@ -188,10 +198,10 @@ def test_what_is_left_of_a_batch_is_what_lies_behind(messages: list[tuple[bytes,
 def test_a_large_message_among_many_keeps_its_place(where: int) -> None:
     world, queue = a_queue()
     there = numbers(0, 60)
-    there[where] = bytes(MOST_BYTES + 1)
+    there[where] = bytes(MAX_BYTES + 1)
     world.qm.put_many("A", there)
     world.qm.put_many("A", numbers(60, 10))
-    few = [part for part in (where, 59 - where) if part < FEWEST]
+    few = [part for part in (where, 59 - where) if part < MIN_MESSAGES]
     assert waiting(queue) == 69 - sum(few)
     assert [m.body for m in world.qm.get_many("A", 5)] == there[:5]
     world.qm.checkpoint()
@@ -202,7 +212,7 @@ def test_a_large_message_among_many_keeps_its_place(where: int) -> None:
 def test_large_messages_are_not_copied_to_lie_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     world, queue = a_queue()
-    large = [bytes([number]) * (MOST_BYTES // FEWEST) for number in range(20)]
+    large = [bytes([number]) * (MAX_BYTES // MIN_MESSAGES) for number in range(20)]
     with world.qm.begin() as unit:
         unit.put_many("A", large)
     world.qm.put_many("A", large)
@@ -267,21 +277,21 @@ def test_what_expires_or_is_lost_with_a_crash_has_entries_at_once() -> None:
 def test_few_have_entries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     world, queue = a_queue()
-    world.qm.put_many("A", numbers(0, FEWEST - 1))
+    world.qm.put_many("A", numbers(0, MIN_MESSAGES - 1))
     assert waiting(queue) == 0
-    world.qm.put_many("A", numbers(FEWEST - 1, FEWEST))
-    world.qm.put_many("A", numbers(2 * FEWEST - 1, 2))
-    assert waiting(queue) == FEWEST
-    assert bodies(world.qm, "A") == numbers(0, 2 * FEWEST + 1)
+    world.qm.put_many("A", numbers(MIN_MESSAGES - 1, MIN_MESSAGES))
+    world.qm.put_many("A", numbers(2 * MIN_MESSAGES - 1, 2))
+    assert waiting(queue) == MIN_MESSAGES
+    assert bodies(world.qm, "A") == numbers(0, 2 * MIN_MESSAGES + 1)
 
 
 def test_a_long_run_is_more_than_one_batch() -> None:
     world, queue = a_queue()
-    world.qm.put_many("A", numbers(0, MOST + 5))
+    world.qm.put_many("A", numbers(0, MAX_MESSAGES + 5))
     assert [len(item) if isinstance(item, list) else item.count for item in lane_of(queue).behind] == [258, 259]
     assert world.qm.get("A").body == b"0"
     assert waiting(queue) == 259
-    assert bodies(world.qm, "A") == numbers(1, MOST + 4)
+    assert bodies(world.qm, "A") == numbers(1, MAX_MESSAGES + 4)
 
 
 def test_single_messages_keep_their_places_between_batches() -> None:
@@ -439,7 +449,7 @@ def test_threads_that_put_and_get_batches_while_checkpoints_are_taken_lose_nothi
 
 
 def test_an_alike_run_of_one_is_as_a_single_message() -> None:
-    one = Alike([encoded(b"x")[0]], [b"x"], 1, 0, False)
+    one = MessageRun([encoded(b"x")[0]], [b"x"], 1, 0, False)
     [entry] = one.entries()
     assert (entry.body, entry.expires) == (b"x", 0)
     [[entry]] = one.in_places(7, 5)
@@ -452,7 +462,7 @@ def test_an_alike_run_of_one_is_as_a_single_message() -> None:
 def test_expired_messages_between_others_do_not_make_a_get_of_many_smaller(
     how: str, in_unit: bool, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "LARGEST_BLOCK", 500)
+    monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 500)
     world, queue = a_queue(buffer_size=1 if how == "paged" else None)
     live: list[bytes] = []
     for turn in range(0, 60, 3):
@@ -483,7 +493,7 @@ def test_expired_messages_between_others_do_not_make_a_get_of_many_smaller(
 def test_what_was_backed_out_too_often_is_moved_away_from_behind_expired_messages_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(segments, "LARGEST_BLOCK", 500)
+    monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 500)
     world, _ = a_queue(backout_threshold=1, backout_queue="B", buffer_size=1)
     world.qm.define_queue("B")
     for body in numbers(0, 12):

@@ -44,7 +44,7 @@ def test_row_68_it_goes_on_by_what_the_wall_clock_has_gone_on_since() -> None:
 
 def joined(line: Waiters, only: bytes = b"") -> threading.Event:
     event = threading.Event()
-    line.stand(event, (lambda head: head == only) if only else None)
+    line.add(event, (lambda head: head == only) if only else None)
     return event
 
 
@@ -82,9 +82,9 @@ def test_those_who_look_for_certain_messages_are_woken_by_such_and_by_what_may_b
 def test_leaving_and_waking_all() -> None:
     line = Waiters()
     events = [joined(line) for _ in range(4)]
-    line.leave(events[1])
-    line.leave(events[1])
-    line.leave(threading.Event())
+    line.discard(events[1])
+    line.discard(events[1])
+    line.discard(threading.Event())
     line.wake_all()
     assert [event.is_set() for event in events] == [True, False, True, True]
     assert not line.line
@@ -106,8 +106,8 @@ class Stops(threading.Event):
 def test_a_queue_manager_may_stop_while_others_are_woken() -> None:
     line = Waiters()
     stops, other = Stops(line), threading.Event()
-    line.stand(stops, bool)
-    line.stand(other, bool)
+    line.add(stops, bool)
+    line.add(other, bool)
     last = joined(line)
     line.wake_one()
     assert stops.is_set() and other.is_set() and last.is_set()
@@ -130,5 +130,5 @@ def test_a_queue_manager_may_stop_while_one_leaves_the_line() -> None:
     line.line = StopsAsItIsLookedThrough()
     line.line.waiters = line
     first, second = joined(line), joined(line)
-    line.leave(second)
+    line.discard(second)
     assert [waiter is first or waiter is second for waiter, _ in line.line] == [False], "who has joined since stays"

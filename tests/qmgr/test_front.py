@@ -166,7 +166,7 @@ def test_while_groups_are_learnt_each_message_is_looked_at(monkeypatch: pytest.M
     for first in (0, 10):
         world.qm.put_many("A", numbers(first, 10))
     with world.qm._engine.lock:
-        assert queue.gather(1)
+        assert queue.index_groups(1)
     assert got(world, 10) == numbers(0, 10)
     assert got(world, 5) == numbers(10, 5)
     assert parts == {}
@@ -308,8 +308,8 @@ def test_get_disabled_is_heeded() -> None:
 @pytest.mark.parametrize("delivery", ["PRIORITY", "FIFO"])
 @pytest.mark.parametrize("deep", [False, True])
 def test_random_lives(delivery: str, deep: bool, small_segments: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_module, "FEWEST", 2)
-    monkeypatch.setattr(batch_module, "MOST", 9)
+    monkeypatch.setattr(batch_module, "MIN_MESSAGES", 2)
+    monkeypatch.setattr(batch_module, "MAX_MESSAGES", 9)
     parts = Parts(monkeypatch)
     for seed in range(400 if SOAK else 16):
         one_life(random.Random(seed), delivery, deep)

@@ -10,7 +10,7 @@ import qmgr
 from qmgr import Reason, UowState, Xid
 from qmgr.entry import LOCKED
 from qmgr.logged import never_wait_for_room
-from qmgr.units import AHEAD
+from qmgr.units import MAX_AHEAD_BYTES
 from recovery.records import GET_COST
 from tests.qmgr.test_interrupts import Strike, interrupted
 from tests.qmgr.world import Call, World, bodies, reason_of
@@ -136,7 +136,7 @@ def no_room_in_the_log(world: World, unit: qmgr.UnitOfWork) -> None:
 
 
 def no_more_held(world: World, unit: qmgr.UnitOfWork) -> None:
-    world.qm._engine._hold = unit._unit.held_back + GET_COST
+    world.qm._engine._max_held_bytes = unit._unit.held_back + GET_COST
 
 
 def no_more_in_a_unit(world: World, unit: qmgr.UnitOfWork) -> None:
@@ -170,7 +170,7 @@ def known_by_id(world: World, unit: qmgr.UnitOfWork) -> None:
 
 def known_by_group(world: World, unit: qmgr.UnitOfWork) -> None:
     with world.qm._engine.lock:
-        assert not world.qm._engine.state.queues["A"].gather(100)
+        assert not world.qm._engine.state.queues["A"].index_groups(100)
 
 
 def higher_priority(world: World, unit: qmgr.UnitOfWork) -> None:
@@ -281,7 +281,7 @@ def test_no_message_is_told_before_it_is_durable() -> None:
     assert unit.get("A").body == b"1"
     assert [another(unit) for _ in range(3)] == [b"2", b"3", b"4"]
     assert engine.log.safe < end
-    world.qm._engine.state.queues["A"].bring(world.qm._engine.state.queues["A"]._lanes[1])
+    world.qm._engine.state.queues["A"].make_entries(world.qm._engine.state.queues["A"]._lanes[1])
     assert another(unit) == b"5"
     assert engine.log.safe >= end
 
@@ -307,7 +307,7 @@ def test_room_is_promised_for_as_many_gets_as_there_were() -> None:
     assert (one.held_back, one.ahead, one.promise) == (0, 0, engine.promise_of(one))
     for _ in range(500):
         unit.get("A")
-    assert 0 < one.ahead <= AHEAD
+    assert 0 < one.ahead <= MAX_AHEAD_BYTES
     unit.commit()
     assert (one.ahead, engine.log.space.promised) == (0, 0)
 
@@ -403,15 +403,15 @@ def test_what_a_put_adds_to_the_outcome_is_promised_whatever_is_promised_ahead()
 def test_it_has_its_bounds() -> None:
     world, unit = made(5)
     one, engine = unit._unit, world.qm._engine
-    engine._hold = 60_000
+    engine._max_held_bytes = 60_000
     largest = 0
     for _ in range(300):
         if engine.put_usual(one, "A", bytes(1000)) is None:
             break
         largest = max(largest, one.ahead)
-        assert one.held_back + one.ahead < engine._hold
-    assert AHEAD - 2000 < largest <= AHEAD
-    assert one.held_back > engine._hold - AHEAD - 2000
+        assert one.held_back + one.ahead < engine._max_held_bytes
+    assert MAX_AHEAD_BYTES - 2000 < largest <= MAX_AHEAD_BYTES
+    assert one.held_back > engine._max_held_bytes - MAX_AHEAD_BYTES - 2000
 
 
 def test_another_order_of_delivery_is_heeded_at_once() -> None:

@@ -349,7 +349,7 @@ def test_a_whole_group_behind_one_that_is_not_is_found_in_a_queue_that_is_looked
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To see whether the first one is whole an index is made, and with that entries of all batches that lie behind."""
-    monkeypatch.setattr(finding, "MOST", 50)
+    monkeypatch.setattr(finding, "MAX_INDEXED", 50)
     world.qm.define_queue("Q")
     world.qm.put("Q", b"incomplete", group_id=b"G0", group_sequence=1)
     world.qm.put_many("Q", [b"whole"] * 12, group_id=b"G1", last_in_group=True)

@@ -14,13 +14,13 @@ from qmgr.ids import (
     CORRELATION_ID,
     MESSAGE_ID,
     Arrays,
-    Kept,
-    Learnt,
-    Resident,
+    IndexArray,
+    IndexUpdate,
+    MemoryIndex,
     Unindexed,
-    kept_place,
+    extended_index,
+    packed_place,
     with_bloom,
-    with_more,
 )
 from qmgr.segments import Segment
 
@@ -47,7 +47,7 @@ def position(one: Entry) -> tuple[int, int]:
 def test_entries_with_an_id_are_found_in_the_order_of_delivery(steps: list[tuple[bool, int, int]]) -> None:
     """Added twice, or removed twice: it makes no difference."""
     every = [entry(n, n % 4, n % 3) for n in range(21)]
-    index = Resident(CORRELATION_ID, every[:5], position)
+    index = MemoryIndex(CORRELATION_ID, every[:5], position)
     there = set(range(5))
     for add, _, n in steps:
         if add:
@@ -65,7 +65,7 @@ def test_entries_with_an_id_are_found_in_the_order_of_delivery(steps: list[tuple
 
 def test_of_many_with_one_id_those_behind_a_place_are_given_whatever_is_added_meanwhile() -> None:
     every = [entry(n, 5, n % 3) for n in range(1, 501)]
-    index = Resident(CORRELATION_ID, every[:400], position)
+    index = MemoryIndex(CORRELATION_ID, every[:400], position)
     ordered = sorted(every[:400], key=position)
     for place in (0, 1, 63, 64, 65, 200, 398, 399):
         assert list(index.get(tag(5), position(ordered[place]))) == ordered[place + 1 :]
@@ -82,9 +82,9 @@ def test_of_many_with_one_id_those_behind_a_place_are_given_whatever_is_added_me
 
 def test_an_index_is_of_one_of_the_ids() -> None:
     one = entry(5, 7)
-    assert list(Resident(MESSAGE_ID, [one], position).get(tag(5))) == [one]
-    assert list(Resident(MESSAGE_ID, [one], position).get(tag(7))) == []
-    assert list(Resident(CORRELATION_ID, [one], position).get(tag(7))) == [one]
+    assert list(MemoryIndex(MESSAGE_ID, [one], position).get(tag(5))) == [one]
+    assert list(MemoryIndex(MESSAGE_ID, [one], position).get(tag(7))) == []
+    assert list(MemoryIndex(CORRELATION_ID, [one], position).get(tag(7))) == [one]
 
 
 # -- in segments ---------------------------------------------------------------------------------------------------
@@ -104,16 +104,18 @@ class Files:
 
     def grow(self, arrays: Arrays | None = None) -> None:
         if arrays is not None:
-            arrays.look_again()
+            arrays.invalidate()
         for segment in self.segments:
             segment.cells = len(self.keys[segment.number])
             segment.gone.extend(bytes(segment.cells - len(segment.gone)))
 
-    def hashes(self, segment: Segment, which: int, known: Kept) -> Learnt:
+    def hashes(self, segment: Segment, which: int, known: IndexArray) -> IndexUpdate:
         first = len(known.numbers)
         self.read.append((segment.number, which, first))
         cells = list(enumerate(self.keys[segment.number]))[first:]
-        return with_more(known, [(crc32(tag(key + 100 * which)), kept_place(512 + 64 * n, key)) for n, key in cells])
+        return extended_index(
+            known, [(crc32(tag(key + 100 * which)), packed_place(512 + 64 * n, key)) for n, key in cells]
+        )
 
     def found(
         self, arrays: Arrays, key: int, which: int = MESSAGE_ID, first: int = 0, held: Held = frozenset()
@@ -198,7 +200,7 @@ def test_nothing_is_read_where_that_is_not_wanted() -> None:
     learnt = files.hashes(files.segments[0], MESSAGE_ID, arrays.known(files.segments[0], MESSAGE_ID))
     arrays.learn(files.segments[0], MESSAGE_ID, learnt, {})
     assert len(arrays.hits(files, files.segments, MESSAGE_ID, tag(1), None)) == 1
-    again = learnt._replace(now=with_more(learnt.now, [(7, 7)]).now)
+    again = learnt._replace(now=extended_index(learnt.now, [(7, 7)]).now)
     arrays.learn(files.segments[0], MESSAGE_ID, again, {})  # somebody else has learnt it meanwhile
     assert arrays.known(files.segments[0], MESSAGE_ID) is learnt.now
     assert files.found(arrays, 1) == {1: [0]}
@@ -214,7 +216,7 @@ def test_cells_that_are_gone_are_passed_over_once() -> None:
         assert files.found(arrays, 7) == {1: list(range(cell, 200))}
         segment.mark_gone(cell, 0)
     assert files.found(arrays, 7) == {}
-    assert max(reached for _, reached in arrays._over.values()) > 150
+    assert max(reached for _, reached in arrays._gone_runs.values()) > 150
     assert files.found(arrays, 8) == {1: [200]}
     files.keys[1] += [7, 6]
     files.grow(arrays)
@@ -229,7 +231,7 @@ def test_cells_that_are_held_are_passed_over_until_they_are_looked_at_again() ->
     assert files.found(arrays, 7, first=30, held=held) == {}
     assert files.found(arrays, 7, first=10, held=held) == {1: list(range(10, 30))}
     assert files.found(arrays, 7, first=40) == {}
-    arrays.look_again()
+    arrays.invalidate()
     assert files.found(arrays, 7, first=40) == {1: list(range(40, 60))}
 
 
@@ -287,7 +289,7 @@ def test_any_history_finds_the_same_cells(steps: list[tuple[int, int, int, int]]
     files, arrays = Files([0, 1] * 5, [1, 1, 2] * 3), Arrays(bound)
     held: set[tuple[int, int]] = set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ids, "MANY_OVER", 1)
+        patch.setattr(ids, "MIN_GONE_RUN", 1)
         for number, key, what, first in steps:
             segment = files.segments[number]
             cell = segment.number, first % segment.cells
@@ -300,7 +302,7 @@ def test_any_history_finds_the_same_cells(steps: list[tuple[int, int, int, int]]
                 held.add(cell)
             elif what == 3 and cell in held:
                 held.remove(cell)
-                arrays.look_again()
+                arrays.invalidate()
             expected = {
                 one.number: [
                     n

@@ -446,7 +446,7 @@ class Held:
             yield from real(media, *given)
 
         patch.setattr(Media, "_parts", parts)
-        patch.setattr(housekeeping, "CHORES_NS", 20_000_000)
+        patch.setattr(housekeeping, "CHORES_INTERVAL_NS", 20_000_000)
 
 
 @pytest.fixture
@@ -497,7 +497,7 @@ def test_an_end_does_not_wait_for_images_to_be_complete(
     assert held.begun.wait(120)
     threading.Timer(0.2, held.go_on.set).start()
     manager.end("immediate")
-    monkeypatch.setattr(housekeeping, "CHORES_NS", 1 << 60)
+    monkeypatch.setattr(housekeeping, "CHORES_INTERVAL_NS", 1 << 60)
     manager = real()
     assert manager.queue("A").depth == 50
     manager.record_image("A")

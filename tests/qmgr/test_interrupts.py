@@ -26,7 +26,7 @@ import qmgr
 from logger.condition import Condition
 from logger.log import Log
 from qmgr.errorlog import ErrorLogFile
-from qmgr.housekeeping import CHORES_NS
+from qmgr.housekeeping import CHORES_INTERVAL_NS
 from qmgr.infos import Peer
 from qmgr.session import AllRights
 from qmgr.units import Units
@@ -706,7 +706,7 @@ def test_without_another_thread_for_its_chores_a_queue_manager_goes_on_and_ends_
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", no_more)
-    qm._housekeeper._looked_ns -= CHORES_NS
+    qm._housekeeper._looked_ns -= CHORES_INTERVAL_NS
     looks_until(qm, failed.is_set)
     qm.put("A", b"kept")
     qm.end()

@@ -53,7 +53,7 @@ def test_what_is_put_first_comes_first() -> None:
         assert first is every[n]
         assert lane.first() is first  # still in its place
         first.status = GONE
-        lane.took(first, {})
+        lane.mark_taken(first, {})
     assert lane.first() is None
     lane.end.append(entry(4))
     assert numbers(lane.ready()) == [4]
@@ -63,7 +63,7 @@ def test_what_is_given_back_finds_its_old_place() -> None:
     lane, every = lane_of(0, 6)
     for n in (1, 2, 4):
         every[n].status = LOCKED
-        lane.took(every[n], {})
+        lane.mark_taken(every[n], {})
     assert numbers(lane.ready()) == [3, 5, 6]
     for n in (4, 2):
         every[n].status = READY
@@ -142,14 +142,14 @@ def test_what_was_given_back_comes_before_and_behind_what_is_paged() -> None:
     lane, every = lane_of(6)
     for n in (1, 5):
         every[n].status = LOCKED
-        lane.took(every[n], {})
-    elsewhere: dict[int, Entry] = {}
+        lane.mark_taken(every[n], {})
+    resident: dict[int, Entry] = {}
     for n in (6, 5, 4):
         out = lane.next_out(full=True)
         assert out is every[n]
         if out.status == LOCKED:
             lane.dead -= 1
-            elsewhere[n] = out
+            resident[n] = out
         else:
             lane.paged += 1
     for n in (1, 5):
@@ -161,7 +161,7 @@ def test_what_was_given_back_comes_before_and_behind_what_is_paged() -> None:
         first = lane.first()
         assert first is every[n]
         first.status = GONE
-        lane.took(first, elsewhere)
+        lane.mark_taken(first, resident)
     assert lane.first() is None  # 4 has to be read before 5 comes
     page_in(lane, 4)
     assert numbers(lane.ready()) == [4]
@@ -172,24 +172,24 @@ def test_what_was_given_back_comes_before_and_behind_what_is_paged() -> None:
 def test_a_line_does_not_fill_up_with_what_is_not_there() -> None:
     """What is locked is kept apart, since a block that is read may have it too."""
     lane, every = lane_of(400)
-    elsewhere: dict[int, Entry] = {}
+    resident: dict[int, Entry] = {}
     for n in range(2, 350):
         every[n].status = LOCKED if n % 3 else GONE
-        lane.took(every[n], elsewhere)
+        lane.mark_taken(every[n], resident)
         assert (lane.lacks(401 - n), lane.lacks(402 - n)) == (0, 1)
     assert len(lane.line) < 200
     assert numbers(lane.ready()) == [1, *range(350, 401)]
-    assert len(elsewhere) > 150
-    assert all(one.status == LOCKED for one in elsewhere.values())
+    assert len(resident) > 150
+    assert all(one.status == LOCKED for one in resident.values())
     locked = {n for n in range(2, 350) if n % 3}
-    assert locked <= elsewhere.keys() | set(numbers(lane.line))
+    assert locked <= resident.keys() | set(numbers(lane.line))
 
 
 def test_all_that_is_in_memory_is_there_to_be_looked_at() -> None:
     lane, every = lane_of(4, 2)
     page_out(lane, 2)
     every[1].status = LOCKED
-    lane.took(every[1], {})
+    lane.mark_taken(every[1], {})
     every[1].status = READY
     lane.given_back[1] = every[1]
     assert sorted(numbers(lane.all())) == [1, 2, 5, 6]

@@ -11,7 +11,7 @@ import pytest
 
 import qmgr
 from logger import control, lsn
-from qmgr.store import LAST_SEGMENT
+from qmgr.store import MAX_SEGMENT_NUMBER
 from recovery import checkpoint
 from tests.qmgr.world import DATA, NAME, World, bodies
 from tests.sim.loss import LOSE_ALL
@@ -72,8 +72,8 @@ def test_row_70_the_ids_of_one_start_run_out_loudly_and_a_restart_has_more() -> 
     world.qm.define_queue("A")
     world.qm.put("A", b"before")
     engine = world.qm._engine
-    engine._message_numbers = itertools.count(engine._last - 1)
-    engine._unit_numbers = itertools.count(engine._last)
+    engine._message_numbers = itertools.count(engine._last_number - 1)
+    engine._unit_numbers = itertools.count(engine._last_number)
     seen = {world.qm.put("A", b"last but one").message_id, world.qm.put("A", b"last").message_id}
     with world.qm.begin() as unit:
         unit.put("A", b"with an id", message_id=b"own")
@@ -112,10 +112,10 @@ def test_row_70_the_numbers_of_segments_run_out_loudly_and_what_is_there_can_be_
     world = World()
     world.qm.define_queue("A")
     world.qm.define_queue("B")
-    world.qm._store.next_segment = LAST_SEGMENT - 2
+    world.qm._store.next_segment = MAX_SEGMENT_NUMBER - 2
     world.qm.put("A", b"last")
     world.qm.checkpoint()
-    world.qm._store.next_segment = LAST_SEGMENT + 1
+    world.qm._store.next_segment = MAX_SEGMENT_NUMBER + 1
     world.qm.checkpoint()
     world.qm.put("B", b"kept in the log")
     with pytest.raises(qmgr.StorageFull, match="all numbers of segments are used up"):
@@ -125,7 +125,7 @@ def test_row_70_the_numbers_of_segments_run_out_loudly_and_what_is_there_can_be_
         assert "AMQ9002E: A checkpoint could not be taken" in world.errors()
         assert bodies(world.qm, "A") == [b"last"]
         assert bodies(world.qm, "B") == [b"kept in the log"]
-        assert world.qm._store.next_segment == LAST_SEGMENT + 1
+        assert world.qm._store.next_segment == MAX_SEGMENT_NUMBER + 1
     with pytest.raises(qmgr.ResourceProblem):
         for _ in range(200):
             world.qm.put("B", bytes(9000))

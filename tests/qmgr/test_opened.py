@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import qmgr
 from qmgr.message import HEAD, STANDING
-from qmgr.opened import MOST, LastOpened, Opened, open_block
+from qmgr.opened import MAX_BLOCKS, LastOpened, Opened, open_block
 from qmgr.queue import Queue
 from qmgr.segments import Block, Segment, SegmentReader, block_of_cells
 from tests.qmgr.test_front import numbers
@@ -64,11 +64,11 @@ def test_messages_are_apart_as_they_were_put_together(messages: list[tuple[bytes
 
 def test_as_many_are_kept_as_are_allowed_and_those_that_were_used_last() -> None:
     last, one = LastOpened(), opened([(head(0, 0, 0), b"")])
-    for queue in range(MOST):
+    for queue in range(MAX_BLOCKS):
         last.keep(queue, one)
     last.keep(0, one)
-    last.keep(MOST, one)
-    assert len(last) == MOST
+    last.keep(MAX_BLOCKS, one)
+    assert len(last) == MAX_BLOCKS
     assert last.of(0) is one
     assert last.of(1) is None
     last.drop(0)

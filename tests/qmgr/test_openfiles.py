@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from qmgr.openfiles import MOST, SHARE, OpenFiles, segment_path
+from qmgr.openfiles import MAX_FILES, SHARE, OpenFiles, segment_path
 from tests.qmgr.test_interrupts import Tracer, interrupted
 from tests.qmgr.world import World
 from tests.sim.disk import SimDisk
@@ -44,12 +44,12 @@ def test_those_that_were_read_last_stay_open() -> None:
     assert disk.open_files == 0
 
 
-@pytest.mark.parametrize(("limit", "most"), [(1, 0), (SHARE - 1, 0), (SHARE, 1), (SHARE * MOST * 2, MOST)])
+@pytest.mark.parametrize(("limit", "most"), [(1, 0), (SHARE - 1, 0), (SHARE, 1), (SHARE * MAX_FILES * 2, MAX_FILES)])
 def test_they_are_few_where_the_process_may_have_few(limit: int, most: int) -> None:
-    disk = disk_with(MOST + 2)
+    disk = disk_with(MAX_FILES + 2)
     disk.max_open = limit
     files = OpenFiles(disk)
-    for number in range(MOST + 2):
+    for number in range(MAX_FILES + 2):
         assert read(files, number) == number
         assert disk.open_files == len(files) <= most
     assert len(files) == most

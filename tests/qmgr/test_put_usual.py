@@ -14,7 +14,7 @@ from qmgr.entry import OVERHEAD
 from qmgr.infos import Peer
 from qmgr.puts import Puts
 from qmgr.session import AllRights
-from qmgr.units import HOLD
+from qmgr.units import MAX_HELD_BYTES
 from qmgr.verbs import PutOptions
 from recovery.uows import Uow
 from tests.qmgr.test_interrupts import Strike, interrupted
@@ -138,7 +138,7 @@ def no_room_in_the_log(world: World, unit: qmgr.UnitOfWork) -> None:
 
 
 def no_more_held(world: World, unit: qmgr.UnitOfWork) -> None:
-    world.qm._engine._hold = unit._unit.held_back + 300
+    world.qm._engine._max_held_bytes = unit._unit.held_back + 300
 
 
 def no_more_in_a_unit(world: World, unit: qmgr.UnitOfWork) -> None:
@@ -151,7 +151,7 @@ def got_as_well(world: World, unit: qmgr.UnitOfWork) -> None:
 
 
 def no_more_on_the_queue(world: World, unit: qmgr.UnitOfWork) -> None:
-    world.qm._engine.state.queues["A"].room_to = unit._unit.put_count
+    world.qm._engine.state.queues["A"].unchecked_depth = unit._unit.put_count
 
 
 def none_so_long(world: World, unit: qmgr.UnitOfWork) -> None:
@@ -270,7 +270,7 @@ def test_what_is_not_usual_is_left_to_the_long_way() -> None:
         assert not another(unit, name=["A"])
         assert not another(unit, bytearray(b"changes"))
         assert not another(unit, "text")
-        assert not another(unit, bytes(HOLD)), "so much is logged before the commit"
+        assert not another(unit, bytes(MAX_HELD_BYTES)), "so much is logged before the commit"
         assert another(unit)
         assert not another(unit, name="B")
     world.qm.put("A", b"of another")
@@ -431,7 +431,7 @@ def test_a_commit_succeeds_where_there_is_no_memory_for_the_next_unit_of_work(mo
         failed.append(1)
         raise MemoryError
 
-    world.qm._engine._blank.clear()
+    world.qm._engine._spare_units.clear()
     with monkeypatch.context() as patch:
         patch.setattr(units, "Uow", short)
         unit.commit()
@@ -483,7 +483,7 @@ def test_what_an_interrupted_call_was_promised_counts_for_the_next_one() -> None
     assert one.promise and not one.held_back
     with engine.lock:
         for cost in (500, 300):
-            assert engine._goes_on(one, cost)
+            assert engine._promise_ahead(one, cost)
             assert one.promise == engine.promise_of(one, cost)
     unit.put("A", b"second")
     assert one.promise - one.ahead == engine.promise_of(one)

@@ -15,7 +15,7 @@ from qmgr import batch as batch_module
 from qmgr import ids as by_id
 from qmgr import lane as lane_module
 from qmgr import message, segments
-from qmgr.batch import Batch, Items, alike, still_there, weight
+from qmgr.batch import Batch, Items, message_runs, still_there, weight
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
 from qmgr.ids import BEFORE_ALL, MESSAGE_ID, Arrays
 from qmgr.lane import Lane
@@ -33,8 +33,8 @@ from tests.sim.disk import SimDisk
 @pytest.fixture(autouse=True, scope="module")
 def small_batches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_module, "FEWEST", 2)
-        patch.setattr(batch_module, "MOST", 3)
+        patch.setattr(batch_module, "MIN_MESSAGES", 2)
+        patch.setattr(batch_module, "MAX_MESSAGES", 3)
         yield
 
 
@@ -129,9 +129,8 @@ class Paged:
         """Write one message, or a batch; the first cell."""
         if isinstance(item, Entry):
             return writer.append(item.sequence, item.priority, item.expires, item.head, item.body)
-        assert item.alike is not None
-        messages = zip(item.alike.heads, item.alike.bodies, strict=True)
-        places = enumerate(messages, item.sequence)
+        assert item.packed is not None
+        places = enumerate(item.packed.pairs(0, item.count), item.sequence)
         first, *_ = [writer.append(at, item.priority, 0, head, body) for at, (head, body) in places]
         return first
 
@@ -328,13 +327,13 @@ class Beside(Paged):
         run = []
         for n in range(2 + k):
             self.count += 1
-            one = One(self.count, n % 3, not (odd and n % 2), 100 * n if n > 6 else 0)
+            one = One(self.count, n // 4 % 3, not (odd and n % 2), 100 * n if n > 6 else 0)
             self.ready[one.sequence] = one
             made = entry(one.sequence, one.priority, persistent=one.persistent, expires=one.expires)
             run.append((made.head, made.body))
         self.queue.depth += len(run)
         at = self.count - len(run) + 1
-        for messages in alike(run):
+        for messages in message_runs(run):
             self.queue.add_run(messages, at, 0)
             at += len(messages.heads)
 
@@ -362,7 +361,7 @@ class Beside(Paged):
                 assert self.queue.claim(entry) is entry
             if keep:
                 for entry in found:
-                    assert self.queue.keep(entry) is entry
+                    assert self.queue.resident_entry(entry) is entry
                     assert entry.status == READY
 
     def is_paged_out(self) -> None:
@@ -386,10 +385,10 @@ class Beside(Paged):
         for kind in (0, 1):
             counted = {s: one.backouts for s, one in ones.items() if one.backouts and one.persistent == kind}
             assert dict(queue.backed_out[kind].items()) == counted
-        assert all(entry.status != GONE for entry in queue._elsewhere.values())
+        assert all(entry.status != GONE for entry in queue._resident.values())
         there: dict[int, Entry] = {}
         behind = [entry for lane in self.lanes for item in lane.behind if isinstance(item, list) for entry in item]
-        for entry in (*chain.from_iterable(lane.all() for lane in self.lanes), *behind, *queue._elsewhere.values()):
+        for entry in (*chain.from_iterable(lane.all() for lane in self.lanes), *behind, *queue._resident.values()):
             if entry.status != GONE:
                 assert there.setdefault(entry.sequence, entry) is entry, "two entries of one message"
         memory = {s: e for s, e in there.items() if e.status == READY}
@@ -406,7 +405,7 @@ class Beside(Paged):
                 held = [e for e in [*there.values(), *(e for _, e in self.locked.values())] if lane.low <= e.sequence]
                 within = {e.sequence for e in held if (e.priority, bool(e.persistent)) == kind_of(lane)}
                 within -= {s for s in within if s > lane.high}
-                assert within <= queue._elsewhere.keys(), "they would be read again"
+                assert within <= queue._resident.keys(), "they would be read again"
         self.most_paged = max(self.most_paged, self.paged)
         self.volatile_paged += any(lane.paged and not lane.persistent for lane in self.lanes)
         for kind in (0, 1):
@@ -415,8 +414,8 @@ class Beside(Paged):
             assert queue.memory_bytes[kind] == sum(size(e) for e in entries if e.persistent == kind) + weight(
                 [*batched]
             )
-        cells = {(e.segment, e.cell) for e in queue._elsewhere.values() if e.segment}
-        assert queue._held_cells <= cells, "a message would be passed over"
+        cells = {(e.segment, e.cell) for e in queue._resident.values() if e.segment}
+        assert queue._resident_cells <= cells, "a message would be passed over"
         for index in queue._by_id.values():
             for found in index._found.values():
                 assert all(e.status == READY for e in ([found] if isinstance(found, Entry) else found.values()))
@@ -482,8 +481,8 @@ volatile: list[bool] = []
 def paged(steps: list[tuple[str, int, str, bool]], fifo: bool, buffer: int, index: int) -> None:
     """Of so many messages at the beginning that there are several blocks and several segments."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "LARGEST_BLOCK", 600)
-        patch.setattr(by_id, "MANY_OVER", 1)
+        patch.setattr(segments, "MAX_BLOCK_BYTES", 600)
+        patch.setattr(by_id, "MIN_GONE_RUN", 1)
         beside = Beside(fifo=fifo, buffer=buffer, index=index)
         for step, k, how, odd in [*BEGINNING, *steps]:
             beside.step(step, k, how, odd)
@@ -504,8 +503,8 @@ def test_a_queue_that_is_paged_out_and_in_equals_a_sorted_list() -> None:
 def test_long_lives_that_do_some_things_often_and_others_hardly_ever(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "LARGEST_BLOCK", 600)
-    monkeypatch.setattr(by_id, "MANY_OVER", 1)
+    monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 600)
+    monkeypatch.setattr(by_id, "MIN_GONE_RUN", 1)
     random = Random(seed)
     beside = Beside(fifo=random.random() < 0.3, buffer=random.choice([0, 1100, 5000]), index=random.choice([0, AMPLE]))
     names = [*dict.fromkeys((*STEPS, *PAGES))]
@@ -916,7 +915,7 @@ def test_what_was_looked_up_is_claimed_unless_it_is_gone(
     Where each has a block to itself, those that are found by their id are still paged then.
     """
     if blocks > 1:
-        monkeypatch.setattr(segments, "LARGEST_BLOCK", 1)
+        monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 1)
     made = filled(40, buffer=1)
     made.checkpoint()
     queue = made.queue
@@ -932,7 +931,7 @@ def test_what_was_looked_up_is_claimed_unless_it_is_gone(
             elif how == "lock":
                 queue.lock(one)
             else:
-                looked_up.append(queue.keep(one))
+                looked_up.append(queue.resident_entry(one))
                 looked_up.append(first)
     if how == "read and page out":
         made.checkpoint()

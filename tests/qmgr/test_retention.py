@@ -126,10 +126,10 @@ def test_what_was_reported_goes_soon_though_no_checkpoint_comes() -> None:
     made.qm.note_archived(name_of(2), all_before=True)
     assert sequences(made)[0] == 1
     made.clock.advance(11)
-    made.qm._retention.look_around()
+    made.qm._retention.keep_house_if_due()
     assert sequences(made)[0] == 3
     made.qm.note_archived(name_of(needed - 1), all_before=True)
-    made.qm._retention.look_around()
+    made.qm._retention.keep_house_if_due()
     assert sequences(made)[0] == 3, "not that often"
     assert made.qm.reduce_log("MAX") > 0
     assert sequences(made)[0] == needed
@@ -142,10 +142,10 @@ def test_what_was_reported_while_somebody_moves_extents_goes_when_he_is_done() -
     made.qm.note_archived(name_of(2), all_before=True)
     with made.qm._retention._working:
         made.clock.advance(11)
-        made.qm._retention.look_around()
+        made.qm._retention.keep_house_if_due()
     assert sequences(made)[0] == 1
     made.clock.advance(11)
-    made.qm._retention.look_around()
+    made.qm._retention.keep_house_if_due()
     assert sequences(made)[0] == 3
 
 
@@ -155,7 +155,7 @@ def test_what_an_image_makes_superfluous_goes_soon_though_no_checkpoint_comes() 
     assert sequences(made)[0] == 1
     made.qm.record_image()
     made.clock.advance(11)
-    made.qm._retention.look_around()
+    made.qm._retention.keep_house_if_due()
     assert sequences(made)[0] == min(made.qm._retention.needed_from().values()) > 1
 
 
@@ -394,7 +394,7 @@ def test_row_23_a_crash_while_an_index_is_built_costs_nothing() -> None:
 
 
 def test_indexes_come_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "CHORES_NS", 50_000_000)
+    monkeypatch.setattr(housekeeping, "CHORES_INTERVAL_NS", 50_000_000)
     qmgr.create(NAME, data_path=tmp_path, log_type="linear", log_primary_files=3, log_file_pages=64)
     with qmgr.start(NAME, data_path=tmp_path) as manager:
         manager.define_queue("Q")
@@ -427,9 +427,9 @@ def test_extents_grow_old_and_are_archived_compressed_and_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, management: str
 ) -> None:
     """While puts and gets go on; all is readable meanwhile, and what a queue needs is not removed."""
-    monkeypatch.setattr(housekeeping, "CHORES_NS", 50_000_000)
-    monkeypatch.setattr(retention, "POLICY_NS", 50_000_000)
-    monkeypatch.setattr(retention, "REST", 1)
+    monkeypatch.setattr(housekeeping, "CHORES_INTERVAL_NS", 50_000_000)
+    monkeypatch.setattr(retention, "POLICY_INTERVAL_NS", 50_000_000)
+    monkeypatch.setattr(retention, "REST_FACTOR", 1)
     qmgr.create(
         NAME, data_path=tmp_path, log_type="linear", log_management=management, log_primary_files=3, log_file_pages=64
     )

@@ -24,8 +24,8 @@ from qmgr.segments import (
     cells_of,
     crc_of_cell,
     from_description,
-    pieces,
     size_of_cell,
+    split_block,
 )
 from recovery.errors import QueueDamaged
 from tests.sim.disk import SimDisk
@@ -124,7 +124,7 @@ def places(disk: SimDisk, segment: Segment, block: Block) -> list[Place]:
 @given(st.lists(puts, min_size=1, max_size=40), st.integers(1, 4000), st.integers(1, 9))
 def test_several_messages_are_appended_as_one_by_one(batch: list[Put], largest: int, few: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "LARGEST_BLOCK", largest)
+        patch.setattr(segments, "MAX_BLOCK_BYTES", largest)
         disks, made = [SimDisk(), SimDisk()], [Segment(5), Segment(5)]
         append(disks[0], made[0], [(0, expires, message) for _, expires, message in batch])
         order = sorted((n, expires, message) for n, (_, expires, message) in enumerate(batch, 1))
@@ -149,7 +149,7 @@ def test_a_block_falls_into_pieces_that_are_blocks(messages: list[bytes], most: 
     (block,) = blocks(segment)
     data = reader(disk).read_block(segment, block)
     found: list[Cell] = []
-    for first, count, piece in pieces(data, 7, block.cells, most):
+    for first, count, piece in split_block(data, 7, block.cells, most):
         assert first == 7 + len(found) and count
         assert len(piece) <= most + SLOT + 300
         found += cells_of(piece, first, count)
@@ -159,7 +159,7 @@ def test_a_block_falls_into_pieces_that_are_blocks(messages: list[bytes], most: 
 @given(batches)
 def test_a_block_has_one_priority_ascending_sequences_and_a_size(batches: list[list[Put]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "LARGEST_BLOCK", 2000)
+        patch.setattr(segments, "MAX_BLOCK_BYTES", 2000)
         disk, segment = SimDisk(), Segment(5)
         written: list[tuple[int, int, int, bytes]] = []
         for batch in batches:
@@ -200,15 +200,15 @@ def test_a_block_has_one_priority_ascending_sequences_and_a_size(batches: list[l
 def test_blocks_are_filled_before_the_next_one_begins() -> None:
     disk, segment = SimDisk(), Segment(5)
     append(disk, segment, plain(*[bytes(1000)] * 300))
-    assert len(segment.blocks[0]) == -(-300 // (segments.LARGEST_BLOCK // (SLOT + 1000)))
-    append(disk, segment, plain(bytes(segments.LARGEST_BLOCK), b"small", b"one"), 301)
+    assert len(segment.blocks[0]) == -(-300 // (segments.MAX_BLOCK_BYTES // (SLOT + 1000)))
+    append(disk, segment, plain(bytes(segments.MAX_BLOCK_BYTES), b"small", b"one"), 301)
     assert [block.cells for block in segment.blocks[0][-2:]] == [1, 2]
     assert messages(disk, segment)[-2:] == [b"small", b"one"]
 
 
 def test_more_than_a_chunk_is_written_in_several_pieces() -> None:
     disk, segment = SimDisk(), Segment(5)
-    written = [bytes([n]) * (segments.CHUNK // 3) for n in range(8)]
+    written = [bytes([n]) * (segments.WRITE_BYTES // 3) for n in range(8)]
     append(disk, segment, plain(*written))
     assert disk.trace.count(("write", PATH)) > 2
     assert messages(disk.crash(LOSE_ALL), segment) == written
@@ -222,7 +222,7 @@ def test_what_a_copy_says_does_not_change_with_the_segment() -> None:
     copy = segment.copy()
     before, blocks_before = copy.describe(), blocks(copy)
     segment.mark_gone(4, 1)
-    segment.put_off(segment.blocks[1][0], 77)
+    segment.postpone_expiry(segment.blocks[1][0], 77)
     segment.extend([Block(9000, 40, 20, 1, 1, 21, 21, 0, 0)], 9040)
     assert copy.describe() == before
     assert described(copy).describe() == before
@@ -249,7 +249,7 @@ def test_a_segment_takes_the_description_of_its_copy_only_while_it_is_the_same()
 def test_volatile_and_expiry_are_part_of_the_description() -> None:
     disk, segment = SimDisk(), Segment(5, volatile=True)
     append(disk, segment, [(0, 50, b"one"), (1, 0, b"two")])
-    segment.put_off(segment.blocks[0][0], 60)
+    segment.postpone_expiry(segment.blocks[0][0], 60)
     again = described(segment)
     assert again.volatile
     assert [block.expires for block in blocks(again)] == [60, 0]
@@ -285,7 +285,7 @@ def test_what_went_while_a_segment_was_rewritten_is_gone_from_the_new_one(
     for sequence in meanwhile - before:
         halves[sequence // 15].mark_gone(sequence % 15, sizes[sequence])
     for half in range(2):
-        new.forget_since(halves[half], copies[half], places[half])
+        new.mark_gone_since(halves[half], copies[half], places[half])
     there = [sequence for sequence in range(30) if sequence not in before]
     assert [new.is_gone(n) for n in range(new.cells)] == [sequence in meanwhile for sequence in there]
     assert new.gone_count == len(meanwhile - before)

@@ -311,7 +311,7 @@ def test_where_the_log_is_full_refused_messages_return_uncounted(monkeypatch: py
     def no_room(*_: object) -> None:
         raise qmgr.ResourceProblem("the log is full")
 
-    monkeypatch.setattr(made.qm._engine, "_room_in", no_room)
+    monkeypatch.setattr(made.qm._engine, "_room_for_calls", no_room)
     assert one.reject(held) == 0
     monkeypatch.undo()
     assert counts(made) == dict.fromkeys([b"0", b"1", b"2", b"3", b"4"], 0)

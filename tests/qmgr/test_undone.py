@@ -338,7 +338,7 @@ def test_the_policy_archives_nothing_while_the_archive_can_not_be_looked_at() ->
     world.qm._retention._next_look_ns = 0
     world.qm._retention.keep_policy()
     assert len(world.disk.files(f"{LOG}/active")) < len(there)
-    assert not world.qm._retention._unseen
+    assert not world.qm._retention._archive_unseen
     told = bodies(each.message for each in world.qm.replay("B", "oldest"))
     assert told == [f"common {n}" for n in range(150)]
 

@@ -19,7 +19,7 @@ from qmgr.ids import BEFORE_ALL
 from qmgr.infos import Peer
 from qmgr.message import decode
 from qmgr.objects import mangle
-from qmgr.requeue import A_FEW
+from qmgr.requeue import UNIT_MESSAGES
 from qmgr.session import AllRights
 from recovery.uows import BACKED_OUT, UowState
 from tests.full_model import DEAD_HEADER, DEFAULTS, Found, FullModel, Move, Msg, Queue, Seen
@@ -665,7 +665,7 @@ class FullLife:
 
         mover = unit
         if requeue and enabled and unit is not None:  # where there is nothing else the moves are units of their own
-            most = limit + A_FEW
+            most = limit + UNIT_MESSAGES
             threshold, first = model.queues[base].attributes["backout_threshold"], chosen(model)
             mover = None if threshold and first and all(m.backouts >= threshold for m in first) else unit
             most = limit
@@ -673,7 +673,7 @@ class FullLife:
         between: list[FullModel] = []  # with so many of the moves made
         if requeue and (enabled or unit is None) and model.queues[base].attributes["get_enabled"]:
             moves, _ = after.moves(base, lambda: chosen(after), self.depths())
-            step = 1 if mover is not None else max(1, min(A_FEW, model.max_uncommitted // 4))
+            step = 1 if mover is not None else max(1, min(UNIT_MESSAGES, model.max_uncommitted // 4))
             for number, move in enumerate(moves, 1):
                 after.move(base, move, mover)
                 if number % step == 0 or number == len(moves):

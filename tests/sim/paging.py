@@ -13,29 +13,30 @@ from qmgr.queue import Queue
 from tests.sim.disk import SimDisk
 
 PAGE = 512  # bytes: what a checkpoint appends begins at a multiple of it; as safe on this disk, whose sectors are that
-LARGEST = 8000  # bytes: a segment of this size is not appended to
-SMALL = 500  # bytes: segments that are shorter are no reason for a checkpoint
-BLOCK = 1500  # bytes of a block
-SLACK = 5000  # bytes that segments may take beyond twice what is there
-FEW = 3  # messages that a checkpoint writes together
-FEWEST, MOST = 2, 5  # messages of a batch
-INDEXES = 2500  # bytes of arrays that find messages by id
+# As the constants of the modules below that are replaced by them:
+SEGMENT_BYTES = 8000
+SMALL_BYTES = 500
+BLOCK_BYTES = 1500
+SURPLUS_BYTES = 5000
+CHUNK_MESSAGES = 3
+MIN_MESSAGES, MAX_MESSAGES = 2, 5
+INDEX_BYTES = 2500
 UNSEEN = 1_000_000  # more calls than any test asks for
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
     """Segments, blocks, slack and the bound of the arrays, as small as tests need them."""
     patch.setattr(segments, "PAGE", PAGE)
-    patch.setattr(segments, "LARGEST", LARGEST)
-    patch.setattr(segments, "SMALL", SMALL)
-    patch.setattr(segments, "LARGEST_BLOCK", BLOCK)
-    patch.setattr(snapshot, "SLACK", SLACK)
-    patch.setattr(snapshot, "FEW", FEW)
-    patch.setattr(snapshot, "A_MOMENT", 2 * FEW)
-    patch.setattr(store, "INDEXES", INDEXES)
-    patch.setattr(batch, "FEWEST", FEWEST)
-    patch.setattr(batch, "MOST", MOST)
-    patch.setattr(batch, "MOST_BYTES", BLOCK - MOST * segments.SLOT)
+    patch.setattr(segments, "MAX_SEGMENT_BYTES", SEGMENT_BYTES)
+    patch.setattr(segments, "SMALL_SEGMENT_BYTES", SMALL_BYTES)
+    patch.setattr(segments, "MAX_BLOCK_BYTES", BLOCK_BYTES)
+    patch.setattr(snapshot, "MAX_SURPLUS_BYTES", SURPLUS_BYTES)
+    patch.setattr(snapshot, "CHUNK_MESSAGES", CHUNK_MESSAGES)
+    patch.setattr(snapshot, "YIELD_EVERY_MESSAGES", 2 * CHUNK_MESSAGES)
+    patch.setattr(store, "MAX_INDEX_BYTES", INDEX_BYTES)
+    patch.setattr(batch, "MIN_MESSAGES", MIN_MESSAGES)
+    patch.setattr(batch, "MAX_MESSAGES", MAX_MESSAGES)
+    patch.setattr(batch, "MAX_BYTES", BLOCK_BYTES - MAX_MESSAGES * segments.SLOT)
 
 
 class Counted:
@@ -44,10 +45,10 @@ class Counted:
     WATCHED: tuple[tuple[Any, str], ...] = (
         (Queue, "_page_in"),
         (Queue, "page_out"),
-        (Queue, "_spread"),
-        (Queue, "_batch_out"),
-        (Queue, "_let_go_each"),
-        (Queue, "_pluck"),
+        (Queue, "_unpack_next"),
+        (Queue, "_page_out_batch"),
+        (Queue, "_page_out_run"),
+        (Queue, "_unpage"),
         (Queue, "_take_paged"),
         (Queue, "sweep"),
         (snapshot.StateSnapshot, "_rewrite"),
@@ -62,7 +63,16 @@ class Counted:
         for owner, name in self.WATCHED:
             patch.setattr(owner, name, self._counting(name, getattr(owner, name)))
         if is_compiled():  # nobody sees what it calls of itself; interpreted, the same lives are counted
-            inner = "_page_in", "_spread", "_batch_out", "_let_go_each", "_pluck", "_take_paged", "sweep", "learn"
+            inner = (
+                "_page_in",
+                "_unpack_next",
+                "_page_out_batch",
+                "_page_out_run",
+                "_unpage",
+                "_take_paged",
+                "sweep",
+                "learn",
+            )
             self.calls.update(dict.fromkeys(inner, UNSEEN))
             self.evicted = UNSEEN
 

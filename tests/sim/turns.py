@@ -23,8 +23,8 @@ from tests.sim.clock import SimClock
 from tests.sim.disk import SimCrash, SimDisk
 
 PACKAGES = ("logger", "recovery", "qmgr")
-MOST = 2_000_000  # steps without an end
-AGAIN = 1000  # waits of one that is dead
+MAX_STEPS = 2_000_000  # steps without an end
+DEAD_WAITS = 1000  # waits of one that is dead
 
 
 class Stuck(AssertionError):
@@ -144,7 +144,7 @@ class Turns:
         self.steps += 1
         self.clock.advance(1e-6)
         if not self.disk.dead and self.rng.random() < self.often:
-            if self.steps > MOST:
+            if self.steps > MAX_STEPS:
                 raise Stuck("it goes on for ever")
             self._hand_over(self._someone())
 
@@ -168,7 +168,7 @@ class Turns:
         Told while a generator is thrown away, Python lets nobody hear of it: who then goes on and on is told again.
         """
         me.told += 1
-        if me.told % AGAIN == 1:
+        if me.told % DEAD_WAITS == 1:
             raise SimCrash("this process is dead")
 
     def _someone(self) -> Task:

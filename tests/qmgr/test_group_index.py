@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 import qmgr
-from qmgr import gathered
+from qmgr import group_index
 from qmgr.entry import Entry
 from qmgr.errors import NoMessageAvailable, QueueFull, Unavailable
-from qmgr.gathered import Gathered
+from qmgr.group_index import GroupIndex
 from qmgr.groups import in_logical_order
 from qmgr.ids import BEFORE_ALL
 from qmgr.message import group_of, group_sequence_of, is_last_in_group
@@ -49,7 +49,7 @@ def scan(queue: Queue, mine: list[Entry], limit: int, now: int, *, complete: boo
     return [one.sequence for one in chosen]
 
 
-def state(made: Gathered) -> object:
+def state(made: GroupIndex) -> object:
     groups = {
         key: (list(one.numbers), list(one.repeated), list(one.ends), sorted(one.firsts), one.whole)
         for key, one in made._groups.items()
@@ -67,13 +67,13 @@ def check(qm: qmgr.QueueManager, units: list[qmgr.UnitOfWork]) -> None:
             for limit in (1, 4):
                 found = in_logical_order(queue, gets, limit, None, now, complete=complete, read=True)
                 assert [one.sequence for one in found] == scan(queue, mine, limit, now, complete=complete)
-    assert queue.gathered is not None
-    known = state(queue.gathered)
-    queue._gathered = None
-    while queue.gather(7):
+    assert queue.group_index is not None
+    known = state(queue.group_index)
+    queue._group_index = None
+    while queue.index_groups(7):
         pass
-    assert queue.gathered is not None
-    assert state(queue.gathered) == known
+    assert queue.group_index is not None
+    assert state(queue.group_index) == known
 
 
 class Life:
@@ -169,8 +169,8 @@ def test_what_is_known_of_groups_is_what_there_is(seed: int, small_segments: obj
 
 
 def test_an_index_that_grows_too_large_is_dropped(qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathered, "MOST", 20)
-    monkeypatch.setattr("qmgr.finding.MOST", 20)
+    monkeypatch.setattr(group_index, "MAX_INDEXED", 20)
+    monkeypatch.setattr("qmgr.finding.MAX_INDEXED", 20)
     queue = qm._engine.state.queues["A"]
 
     def nothing_whole() -> None:
@@ -180,30 +180,30 @@ def test_an_index_that_grows_too_large_is_dropped(qm: qmgr.QueueManager, monkeyp
     for number in range(2, 12):
         qm.put("A", b"", group_id=b"G", group_sequence=number)
     nothing_whole()
-    assert queue.gathered is not None
+    assert queue.group_index is not None
     for number in range(12, 30):
         qm.put("A", b"", group_id=b"G", group_sequence=number, last_in_group=number == 29)
         nothing_whole()
-    assert queue.gathered is None
+    assert queue.group_index is None
     qm.put("A", b"first", group_id=b"G")
     with qm.begin() as unit:
         assert unit.get("A", all_available=True).body == b"first"
         assert len(unit.get_many("A", 99, logical_order=True)) == 28
     with qm.begin() as unit:
         assert unit.get_many("A", 9, all_available=True) == []
-    assert queue.gathered is not None
+    assert queue.group_index is not None
 
 
 def test_an_index_that_nobody_asks_for_is_dropped(qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathered, "MOST", 20)
+    monkeypatch.setattr(group_index, "MAX_INDEXED", 20)
     queue = qm._engine.state.queues["A"]
     with qm.begin() as unit:
         assert unit.get_many("A", 9, all_available=True) == []
-    assert queue.gathered is not None
+    assert queue.group_index is not None
     for _ in range(30):
         qm.put("A", b"")
         qm.get("A")
-    assert queue.gathered is None
+    assert queue.group_index is None
 
 
 @pytest.mark.interpreted
@@ -215,7 +215,7 @@ def test_a_put_does_not_make_a_get_look_at_the_whole_queue(
     looked_at = 0
     after = Queue.after
 
-    def counted(self: Queue, position: gathered.Position, before: int) -> Iterator[Entry]:
+    def counted(self: Queue, position: group_index.Position, before: int) -> Iterator[Entry]:
         nonlocal looked_at
         for entry in after(self, position, before):
             looked_at += 1
@@ -247,7 +247,7 @@ def test_what_can_not_be_read_leaves_nothing_half_known(small_segments: object) 
     with qm.begin() as unit, pytest.raises(Unavailable):
         unit.get_many("A", 99, all_available=True)
     assert fault.fired
-    assert queue._gathered is None
+    assert queue._group_index is None
     world.disk.faults.remove(fault)
     with qm.begin() as unit:
         assert len(unit.get_many("A", 99, all_available=True)) == 59

@@ -17,18 +17,18 @@ from sortedcontainers import SortedList
 from qmgr.ids import Position
 from qmgr.message import group_of, group_sequence_of, is_last_in_group
 
-MOST = 500_000  # messages: a queue with more is looked through
-SHIFT = 64
-SEQUENCES = (1 << SHIFT) - 1
-EVERYTHING = 1 << SHIFT + 8  # a place behind all
+MAX_INDEXED = 500_000  # messages; a queue with more is looked through
+SEQUENCE_BITS = 64
+SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
+END_PLACE = 1 << SEQUENCE_BITS + 8  # behind all
 
 
 def place_of(position: Position) -> int:
-    return (position[0] + 10) << SHIFT | position[1]
+    return (position[0] + 10) << SEQUENCE_BITS | position[1]
 
 
 def position_of(place: int) -> Position:
-    return (place >> SHIFT) - 10, place & SEQUENCES
+    return (place >> SEQUENCE_BITS) - 10, place & SEQUENCE_MASK
 
 
 @attrs.define(eq=False)
@@ -59,7 +59,7 @@ class _Group:
         return len(self.numbers) >= end and self.numbers[end - 1] == end
 
 
-class Gathered:
+class GroupIndex:
     """The groups of one queue. The queue manager's lock guards it."""
 
     def __init__(self) -> None:
@@ -77,12 +77,12 @@ class Gathered:
     @property
     def complete(self) -> bool:
         """It has been made to its end."""
-        return self.reached == EVERYTHING
+        return self.reached == END_PLACE
 
     @property
     def worthwhile(self) -> bool:
         """It is not too large, and somebody has asked for it since the queue was last emptied and filled."""
-        return self._count <= MOST and self._unasked <= 2 * MOST
+        return self._count <= MAX_INDEXED and self._unasked <= 2 * MAX_INDEXED
 
     def beginnings(self, behind: Position, *, whole: bool) -> Iterator[Position]:
         """Where messages lie that are in no group or the first of one, of one that is `whole`; in order."""
