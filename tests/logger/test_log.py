@@ -258,6 +258,40 @@ def test_rows_21_and_42_the_head_moves_while_the_leader_writes_and_begins_extent
     assert extents > 2
 
 
+def at_the_end_of_an_extent(log: Log) -> None:
+    """Force so much that the next record of 9000 bytes takes another extent."""
+    while log.buffer.tail % EXTENT < EXTENT - 9000:
+        log.force(append(log, bytes(9000)))
+
+
+@pytest.mark.parametrize("log_type", LogType)
+def test_row_16_the_control_file_names_no_extent_whose_header_is_still_to_be_written(log_type: LogType) -> None:
+    """Who moves the head may come just then; after a crash the extent would pass for one that was put back."""
+    disk, log = made(log_type=log_type)
+    at_the_end_of_an_extent(log)
+    append(log, bytes(9000))
+    with log.lock:
+        log._take()
+    assert log._output is not None
+    assert log._output.new_extents
+    log.move_head(log.durable, log.durable)
+    for loss in (LOSE_ALL, KEEP_ALL):
+        begun(disk.snapshot(loss), log_type=log_type)
+
+
+def test_row_43_the_control_file_names_an_extent_as_soon_as_something_forced_is_in_it() -> None:
+    """One that was put back as it was before is not taken for the end of the log."""
+    disk, log = made()
+    at_the_end_of_an_extent(log)
+    before = {path: disk.peek(path) for path in disk.files("/log/active")}
+    log.force(append(log, bytes(9000)))
+    (path,) = (path for path in before if disk.peek(path)[:PAGE] != before[path][:PAGE])
+    disk = disk.crash(LOSE_ALL)
+    disk.poke(path, before[path])
+    with pytest.raises(LogDamaged, match=path):
+        begun(disk)
+
+
 @pytest.mark.parametrize("log_type", LogType)
 def test_row_42_no_crash_tears_both_a_header_and_a_copy_of_the_control_file(log_type: LogType) -> None:
     """Where the log ends at a border it could not be told then from a part of the log that is lost."""
@@ -905,6 +939,23 @@ def test_a_page_that_is_only_at_home_is_copied_before_a_force_that_writes_over_i
     with contextlib.suppress(SimCrash, LogFailed):
         log.force(end)
     assert restarted(disk, Loss(seed=seed, sectors="noise"))[:2] == kept
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("first", [1, 2], ids=["one spare page", "both spare pages"])
+def test_row_07_the_spare_page_that_a_long_force_ended_in_is_not_the_next_one_written(seed: int, first: int) -> None:
+    disk, log = made()
+    kept = [b"the extent is taken", b"the other spare page", b"a page and a part of the next" * 180]
+    kept = kept[-first - 1 :]
+    for body in kept:
+        log.force(append(log, body))
+    assert lsn.page_of(log.durable) < log.durable
+    assert log._only_home != log.buffer.base, "of its last page only a spare page has what is safe"
+    end = append(log, b"the next")
+    disk.crash_after(1, part=0.5)
+    with contextlib.suppress(SimCrash):
+        log.force(end)
+    assert restarted(disk, Loss(seed=seed, sectors="noise"))[: len(kept)] == kept
 
 
 @pytest.mark.interpreted

@@ -16,7 +16,7 @@ from logger.compressed import Compression, compress
 from logger.config import LogConfig, LogType
 from logger.disk import PosixDisk, make_dirs
 from logger.extent import file_name, linear_number
-from logger.migrate import MOVED_FROM, copy, to_circular
+from logger.migrate import BESIDE, MOVED_FROM, copy, to_circular
 from qmgr.migration import migrate_log
 from recovery import checkpoint
 from tests.conftest import SOAK
@@ -201,6 +201,30 @@ def test_crash_before_any_change_of_the_disk(how: str, losses: Callable[[int], I
         migrate(life, **options)
     assert seen > 10 and looked > 2
     look("-", "-")
+
+
+@pytest.mark.parametrize("how", [how for how in HOW if "log_path" in HOW[how][1]])
+def test_where_the_control_file_came_to_is_all_that_was_copied_before_it(how: str) -> None:
+    """Whichever of the names a crash takes."""
+    setup, options = HOW[how]
+    life = ended(setup)
+    directory = f"{ELSEWHERE}/{NAME}"
+    seen = 0
+
+    def look(kind: str, path: str) -> None:
+        nonlocal seen
+        if not life.disk.exists(control_path(directory)):
+            return
+        wanted = {MOVED_FROM, *BESIDE} & set(life.disk.list(directory))
+        for seed in range(12):
+            disk = life.disk.snapshot(Loss(seed=seed, sectors="new", names="mixed"))
+            if disk.exists(control_path(directory)):
+                seen += 1
+                assert wanted <= set(disk.list(directory)), f"{kind} {path}, {seed}"
+
+    with Lookout(life.disk, look):
+        migrate(life, **options)
+    assert seen > 10
 
 
 @pytest.mark.parametrize("how", HOW)
