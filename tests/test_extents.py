@@ -16,7 +16,7 @@ from recovery.checkpoint import decode_file, encode_file
 from tests.conftest import SOAK
 from tests.sim.disk import SimDisk
 from tests.sim.life import AUTOMATIC, DATA, LINEAR, LOG, NAME, Life, Lookout, Setup, random_life
-from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
+from tests.sim.loss import KEEP_ALL, LOSE_ALL, NAMES_ONLY, mixed
 from tests.test_crash import Sweep, born, work_on
 from tests.test_media import from_the_log_alone, furnished, round_and_round
 
@@ -290,6 +290,27 @@ def test_a_crash_at_any_moment_finds_every_extent_that_is_needed() -> None:
     with Lookout(life.disk, look):
         round_and_round(life)
     assert looked > 15
+
+
+def test_row_16_a_crash_while_an_extent_is_made_of_one_that_is_kept() -> None:
+    """It says what it is before it has the name: else a start would find an extent that belongs elsewhere."""
+    life = Life(attrs.evolve(AUTOMATIC, secondary_files=3))
+    furnished(life)
+    looked = 0
+
+    def look(kind: str, path: str) -> None:
+        nonlocal looked
+        if kind in ("write", "sync", "rename") and path.startswith(f"{ACTIVE}/R"):
+            looked += 1
+            if looked <= 6 or SOAK:
+                for loss in (KEEP_ALL, NAMES_ONLY):
+                    fork = life.fork(loss)
+                    fork.restart()
+                    check_extents(fork)
+
+    with Lookout(life.disk, look):
+        round_and_round(life)
+    assert looked > 3
 
 
 # -- files that are not what they should be --------------------------------------------------------------------------
