@@ -949,6 +949,30 @@ def found_in(life: Life) -> list[Record]:
         return [each._replace(body=memoryview(b"")) for each in reader.records(state.head)]
 
 
+def test_the_rest_of_an_extent_that_was_left_empty_is_no_record_that_is_lost() -> None:
+    life = Life(LINEAR)
+    born(life)
+    life.checkpoint()
+    life.put("A", unit=life.begin())  # so that a restart reads from here on
+    life.put("B", size=30)
+    place = life.qm.status().log.tail
+    life.put("B", size=20_000)
+    for _ in range(3):  # by then no spare page has the first of its pages
+        life.put("B", size=30)
+    life.qm.advance_log()
+    life.put("B", size=30)
+    size = control.read(life.disk, CONTROL)[1].extent_bytes
+    assert life.qm.status().log.tail // size == place // size + 1
+    life.crash(LOSE_ALL)
+    later = [one for one in found_in(life) if one.lsn > place and one.kind != Kind.FILL]
+    flip(life, path_of(extent.linear_number(place // size)), DATA + place % size + 50)
+    lost = check(life).examination.lost
+    assert lost is not None
+    assert lost.start == place
+    assert lost.records == len(later)
+    assert lost.alone == 4, "of the messages all but the first can be read"
+
+
 def test_lost_units_of_work_are_many_or_few_and_what_is_readable_is_never_more_than_all() -> None:
     few = Lost(
         start=100,
