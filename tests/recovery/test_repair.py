@@ -1682,7 +1682,8 @@ def test_any_damage_is_mended_or_refused_and_never_changes_what_is_kept(case: st
     assert went["as it was"] > 5 and went["cut"] + went["mended"] > 5, went
 
 
-def test_an_extent_that_was_cut_is_known_by_its_header_where_the_control_file_is_older() -> None:
+@pytest.mark.parametrize("left", [DATA, DATA + PAGE, -1])
+def test_an_extent_that_was_cut_is_known_by_its_header_where_the_control_file_is_older(left: int) -> None:
     """The newer copy of the control file is gone, and the older one knows of an earlier part in that extent."""
     past = of("circular-killed")
     life = past.fork()
@@ -1692,7 +1693,7 @@ def test_an_extent_that_was_cut_is_known_by_its_header_where_the_control_file_is
     last = max(past.sequences)
     path = past.sequences[last]
     assert any(path == path_of(number) and sequence < last for number, sequence in known.items())
-    life.disk.poke(path, life.disk.peek(path)[:-1])
+    life.disk.poke(path, life.disk.peek(path)[:left])
     assert path in refused_by_start(life)
     found = check(life)
     assert {"control_one_copy_torn", "extent_short"} <= rows(found) and found.examination.lost is not None
