@@ -1060,6 +1060,57 @@ def test_extent_not_needed() -> None:
     mended(life, "extent_not_needed", life.model)
 
 
+def with_spares() -> tuple[Life, list[int], int]:
+    """One whose last extent was taken in a later epoch, the numbers of extents that it does not need, and of that."""
+    life = Life(CIRCULAR)
+    born(life)
+    laps(life, 1.3)
+    life.end()
+    life.start()
+    laps(life, 1.1)
+    life.put("B", size=9000)
+    life.checkpoint()
+    life.put("B", size=9000)
+    state = control.read(life.disk, CONTROL)[1]
+    spares = [number for number, sequence in state.extents if sequence < state.head // state.extent_bytes]
+    last = max(state.extents, key=lambda one: one[1])[0]
+    life.crash(LOSE_ALL)
+    return life, spares, last
+
+
+def header_of(life: Life, number: int) -> extent.ExtentHeader:
+    header = decode_header(life.disk.peek(path_of(number))[:PAGE])
+    assert header is not None
+    return header
+
+
+def test_of_two_extents_that_say_they_have_the_same_part_that_of_the_later_epoch_has_it() -> None:
+    """A start that crashed before it had logged anything there took the other one."""
+    life, spares, last = with_spares()
+    header = header_of(life, last)
+    assert header.epoch > 1
+    assert min(spares) < last or max(spares) > last
+    for spare in spares:
+        fork = life.fork(KEEP_ALL)
+        poke(fork, path_of(spare), 0, attrs.evolve(header, number=spare, epoch=header.epoch - 1).encode())
+        found = check(fork)
+        assert found.examination.lost is None
+        assert not found.needed
+        goes_on(fork, life.model)
+
+
+def test_an_older_copy_under_the_name_of_another_takes_the_place_of_nothing_that_is_newer() -> None:
+    life, spares, last = with_spares()
+    for spare in spares:
+        fork = life.fork(KEEP_ALL)
+        data = life.disk.peek(path_of(last))
+        fork.disk.poke(path_of(spare), data[: DATA + PAGE] + bytes(len(data) - DATA - PAGE))
+        assert refused_by_start(fork)
+        assert check(fork).examination.lost is None
+        assert repair(fork).report is not None
+        goes_on(fork, life.model)
+
+
 def test_extent_of_history_bad() -> None:
     """Nothing is mended, but it is said: a restart needs none of it, media recovery does."""
     life = Life(LINEAR)
