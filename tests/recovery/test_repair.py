@@ -1099,6 +1099,24 @@ def test_of_two_extents_that_say_they_have_the_same_part_that_of_the_later_epoch
         goes_on(fork, life.model)
 
 
+def test_extents_that_were_used_again_since_an_older_control_file_are_not_stale() -> None:
+    life = Life(CIRCULAR)
+    born(life)
+    laps(life, 1.3)
+    life.checkpoint()
+    older = life.disk.peek(CONTROL)
+    laps(life, 1.3)
+    life.checkpoint()
+    life.put("B", size=9000)
+    life.crash(LOSE_ALL)
+    now = dict(control.read(life.disk, CONTROL)[1].extents)
+    poke(life, CONTROL, 0, older)
+    state = control.read(life.disk, CONTROL)[1]
+    first = state.head // state.extent_bytes
+    assert any(first <= sequence < now[number] for number, sequence in state.extents)
+    assert not rows(check(life)) & {"extent_stale", "extent_not_needed"}
+
+
 def test_an_older_copy_under_the_name_of_another_takes_the_place_of_nothing_that_is_newer() -> None:
     life, spares, last = with_spares()
     for spare in spares:
