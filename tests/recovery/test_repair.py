@@ -1099,6 +1099,20 @@ def test_of_two_extents_that_say_they_have_the_same_part_that_of_the_later_epoch
         goes_on(fork, life.model)
 
 
+def test_a_damaged_header_of_the_first_extent_that_is_needed_is_told(killed: Past) -> None:
+    life = killed.fork()
+    flip(life, killed.sequences[killed.head // killed.extent_bytes], 20)
+    assert "extent_header_damaged" in rows(check(life))
+
+
+def test_without_a_control_file_the_last_extent_is_looked_at_too(killed: Past) -> None:
+    life = killed.fork()
+    path = killed.sequences[max(killed.sequences)]
+    life.disk.remove(CONTROL)
+    life.disk.poke(path, life.disk.peek(path)[:-PAGE])
+    assert {"control_missing", "extent_short"} <= rows(check(life))
+
+
 def test_extents_that_were_used_again_since_an_older_control_file_are_not_stale() -> None:
     life = Life(CIRCULAR)
     born(life)
