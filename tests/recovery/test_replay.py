@@ -14,7 +14,7 @@ from logger import lsn
 from logger.reader import Record
 from recovery import records
 from recovery.records import CheckpointMark, Kind, Xid, run_of_gets, run_of_puts
-from recovery.replay import NO_PUT, Batch, Bookmark, PutTracker, known_from, parse, puts_in_runs
+from recovery.replay import NO_PUT, Batch, Bookmark, PutTracker, known_from, last_head, parse, puts_in_runs
 
 WANTED, OTHER = 7, 8
 FIRST = 4096
@@ -386,3 +386,13 @@ def test_from_anywhere_no_unit_is_told_by_half_and_none_is_forgotten(
     for batch in found:
         assert not batch.whole or batch.messages == expected[batch.lsn]
         assert batch.whole or batch.lsn < known
+
+
+def test_where_units_began_may_be_said_by_the_first_extent_and_be_where_the_log_begins() -> None:
+    def head_in(sequence: int, at: int) -> int | None:
+        return {1: 10}.get(sequence) if at > 12 else None
+
+    for at in (15, 35):
+        assert last_head(at, 10, 10, head_in) == 10
+        assert last_head(at, 11, 10, head_in) is None, "the log does not reach back to it"
+    assert last_head(12, 10, 10, head_in) is None
