@@ -54,7 +54,7 @@ def connect(
     certificate: str = "",
     key: str = "",
     application: str = "",
-    timeout: float | None = links.TIMEOUT,
+    timeout: float | None = links.DEFAULT_TIMEOUT_S,
 ) -> "Connection":
     """Connect to a queue manager that a daemon runs (strmqm).
 
@@ -71,7 +71,7 @@ def connect(
 class Connection:
     """Thread-safe. Leaving a `with` block closes the connection; the queue manager goes on."""
 
-    def __init__(self, target: Target, application: str, timeout: float | None = links.TIMEOUT) -> None:
+    def __init__(self, target: Target, application: str, timeout: float | None = links.DEFAULT_TIMEOUT_S) -> None:
         """Connect. Use `qmgr.connect`."""
         self.name = target.name
         self._target = target

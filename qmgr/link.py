@@ -17,13 +17,13 @@ from qmgr.errors import Mistake, MQError, Reason, Unavailable, quoted
 from qmgr.sockets import Socket
 from qmgr.verbs import LONGEST_WAIT
 
-HANDSHAKE = 30.0  # seconds
-TIMEOUT = 60.0  # seconds for an answer: twice what a disk may hang that is ill, and as long as a daemon waits for us
-LEAVING = 2.0
-A_MOMENT_S = 0.1
-FEWEST_CALLS = 32  # at a time; a daemon that does not say how many takes so many
-SHOWN = 60  # characters of the name of an application; a first frame has no room for any name
-LONGEST = 0xFFFFFFFF + 4  # bytes of a reply
+HANDSHAKE_TIMEOUT_S = 30.0
+DEFAULT_TIMEOUT_S = 60.0  # for an answer: twice what a sick disk may hang, and as long as a daemon waits for us
+LEAVE_TIMEOUT_S = 2.0
+KILL_GRACE_S = 0.1  # in which a killed daemon has closed all its sockets, one after the other
+DEFAULT_CALLS = 32  # at a time, with a daemon that does not say how many it takes
+MAX_APPLICATION_CHARS = 60  # of its name: a first frame has no room for more
+MAX_REPLY_BYTES = 0xFFFFFFFF + 4
 
 
 def product() -> str:
@@ -105,7 +105,9 @@ class Target(Protocol):
 class Link:
     """Thread-safe. Raises Broken where the connection is lost."""
 
-    def __init__(self, target: Target, application: str, timeout: float | None = TIMEOUT, replaces: str = "") -> None:
+    def __init__(
+        self, target: Target, application: str, timeout: float | None = DEFAULT_TIMEOUT_S, replaces: str = ""
+    ) -> None:
         """Open a session. `replaces`: the token of one that was lost, whose work is to end now.
 
         It is lost where nothing is heard of a call for `timeout` seconds; None: it may take for ever.
@@ -128,7 +130,7 @@ class Link:
             raise
         self.token: str = facts["session"]
         self.longest: int = facts["longest"]
-        self.calls: int = facts.get("calls", FEWEST_CALLS)
+        self.calls: int = facts.get("calls", DEFAULT_CALLS)
         self._may_wait = [None] * (self.calls - 1)  # gets that do leave one socket to the other calls
         self.number: int = facts["number"]
 
@@ -137,7 +139,7 @@ class Link:
         told = {
             "manager": target.name,
             "product": product(),
-            "application": application[:SHOWN],
+            "application": application[:MAX_APPLICATION_CHARS],
             "process": sockets.process(),
             "mechanism": mechanism,
             "first": b"" if proof is None else proof.first(),
@@ -158,11 +160,11 @@ class Link:
 
     def _handshake(self, sock: Socket, frame: bytes) -> tuple[bytes, wire.Reply]:
         """The answer to a first frame. Raises what it says, or Unavailable."""
-        seconds = HANDSHAKE if self.timeout is None else min(HANDSHAKE, self.timeout)
+        seconds = HANDSHAKE_TIMEOUT_S if self.timeout is None else min(HANDSHAKE_TIMEOUT_S, self.timeout)
         sockets.limit_receive(sock, seconds)
         try:
             sock.sendall(frame)
-            answer = sockets.receive(sock, LONGEST)
+            answer = sockets.receive(sock, MAX_REPLY_BYTES)
         except sockets.Gone as exc:
             if sockets.is_late(exc):
                 self.broken = True  # as where nothing is heard of a call
@@ -211,7 +213,7 @@ class Link:
     def answer(self, sock: Socket) -> bytes:
         """The answer to what was asked by this socket. Raises Broken."""
         try:
-            answer = sockets.receive(sock, LONGEST)
+            answer = sockets.receive(sock, MAX_REPLY_BYTES)
             if not answer:
                 raise EOFError
         except sockets.Gone as exc:
@@ -247,7 +249,7 @@ class Link:
         sock = self.ask(frame)
         try:
             while not answers or wire.is_continued(answers[-1]):
-                answer = receive(sock, LONGEST)
+                answer = receive(sock, MAX_REPLY_BYTES)
                 if not answer:
                     raise EOFError
                 if answer[4] not in (wire.PROGRESS, wire.ALIVE):
@@ -327,7 +329,7 @@ class Link:
         except MQError as exc:
             sockets.close(sock)
             if exc.reason == Reason.Q_MGR_NOT_AVAILABLE and not self.broken:
-                sockets.await_end(self._anchor, A_MOMENT_S)  # a daemon that is killed closes one after the other
+                sockets.await_end(self._anchor, KILL_GRACE_S)
             if exc.reason == Reason.CONNECTION_BROKEN or not self.is_there():
                 self.close()
                 raise Unasked(str(exc)) from exc
@@ -370,7 +372,7 @@ class Link:
         if not self.broken:
             self.broken = True
             sockets.say_no_more(self._anchor)
-            sockets.await_end(self._anchor, LEAVING)
+            sockets.await_end(self._anchor, LEAVE_TIMEOUT_S)
         self.close()
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from qmgr import sockets, wire
 from qmgr.aio.units import check_loop, forget, in_thread
 from qmgr.errors import MQError, Reason, Unavailable
-from qmgr.link import A_MOMENT_S, Broken, Link, Target, too_many_wait
+from qmgr.link import KILL_GRACE_S, Broken, Link, Target, too_many_wait
 from qmgr.targets import CONNECT, Remote
 
 PAUSES_S = (0.01, 0.03, 0.1, 0.3)  # between tries to open a channel for which there should be room
@@ -253,7 +253,7 @@ class Pool:
             if self.link.is_lost():
                 self.close()
                 return False
-            await asyncio.sleep(A_MOMENT_S / LOOKS)  # a daemon that is killed closes one after the other
+            await asyncio.sleep(KILL_GRACE_S / LOOKS)
         return True
 
     def _unmade(self, exc: Exception) -> Unavailable:

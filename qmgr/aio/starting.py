@@ -62,7 +62,7 @@ def connect(
     certificate: str = "",
     key: str = "",
     application: str = "",
-    timeout: float | None = link.TIMEOUT,
+    timeout: float | None = link.DEFAULT_TIMEOUT_S,
 ) -> Opening[Connection]:
     """Connect to a queue manager that a daemon runs: `async with qmgr.aio.connect("QM1") as qm`.
 
