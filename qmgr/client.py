@@ -170,7 +170,7 @@ class Connection:
         if type(body) is not bytes:
             body = check_body(body)
         answer = self._exchange(wire.put(0, 0, queue, body, options))
-        if answer[4:8] == wire.PLAIN:
+        if answer[4:8] == wire.OK_ALONE:
             return Message(body, answer[8:], queue)
         return wire.put_message(answer, wire.heard(answer), queue, body)
 

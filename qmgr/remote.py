@@ -299,7 +299,7 @@ class RemoteUnit:
             answer = self._link.exchange(frame)
         except Broken as exc:
             raise lost(self._connection.name, exc) from exc
-        if answer[4:8] == wire.PLAIN:
+        if answer[4:8] == wire.OK_ALONE:
             return Message(body, answer[8:], queue)
         return wire.put_message(answer, self._hear(answer), queue, body)
 

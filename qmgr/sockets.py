@@ -19,15 +19,15 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from qmgr.wire import LEAST, LENGTH, ProtocolError
+from qmgr.wire import LENGTH, MIN_FRAME_BYTES, ProtocolError
 
-AT_ONCE = 64 << 10  # bytes: nearly all frames come with one call
-TLS_RECORD = 16 << 10  # bytes: TLS sends them whole or not at all
-PIECE = 256 << 10  # bytes by which a long frame is received, so that nobody can make us reserve what never comes
-LONGEST_POLL = (2**31 - 1) // 1000  # seconds, 24 days: poll takes no more
-LONGEST_NAME = 100  # bytes of the path of a Unix socket; the system takes a few more
+RECEIVE_BYTES = 64 << 10  # nearly all frames come with one call
+TLS_RECORD_BYTES = 16 << 10  # TLS sends a record whole or not at all
+CHUNK_BYTES = 256 << 10  # by which a long frame is received, so that nobody can make us reserve what never comes
+MAX_POLL_S = (2**31 - 1) // 1000  # 24 days
+MAX_PATH_BYTES = 100  # of a Unix socket; the system takes a few more
 BACKLOG = 1024  # connections that the system keeps until they are accepted
-CONNECT = 30.0  # seconds that a connection may take
+CONNECT_TIMEOUT_S = 30.0
 TIMEVAL = struct.Struct("@ll")
 TCP_INFO = struct.Struct("=120xQ16xI")  # bytes that are acknowledged, bytes that are not sent yet
 HALF_CLOSED = getattr(select, "POLLRDHUP", 0)  # Linux
@@ -72,8 +72,8 @@ def receive(sock: Socket, most: int, seconds: float = 0.0, ticks: Ticks | None =
     A frame that was begun has `seconds` to be complete by the clock `ticks`; 0: for ever. Raises ProtocolError for a
     frame of more than `most` bytes, before anything is reserved for it; EOFError, OSError.
     """
-    data = sock.recv(AT_ONCE)
-    if LEAST <= len(data) <= most and LENGTH.unpack_from(data)[0] + 4 == len(data):
+    data = sock.recv(RECEIVE_BYTES)
+    if MIN_FRAME_BYTES <= len(data) <= most and LENGTH.unpack_from(data)[0] + 4 == len(data):
         return data
     if not data:
         return b""
@@ -82,12 +82,12 @@ def receive(sock: Socket, most: int, seconds: float = 0.0, ticks: Ticks | None =
 
 def receive_now(sock: Socket) -> bytes:
     """What has come by a socket on which something has, a piece at most; b"" at its end. Raises OSError."""
-    return sock.recv(AT_ONCE, socket.MSG_DONTWAIT)
+    return sock.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
 
 
 def is_frame(data: bytes, most: int) -> bool:
     """Is it one frame, of `most` bytes at most, and nothing else?"""
-    return LEAST <= len(data) <= most and LENGTH.unpack_from(data)[0] + LENGTH.size == len(data)
+    return MIN_FRAME_BYTES <= len(data) <= most and LENGTH.unpack_from(data)[0] + LENGTH.size == len(data)
 
 
 def receive_rest(sock: Socket, data: bytes, most: int, seconds: float, ticks: Ticks) -> bytes:
@@ -117,12 +117,12 @@ def _rest(sock: Socket, data: bytes, most: int, seconds: float, ticks: Ticks | N
         while len(got) < LENGTH.size:
             _more(sock, got, LENGTH.size - len(got), deadline, ticks)
         size = LENGTH.unpack_from(got)[0] + LENGTH.size
-        if not LEAST <= size <= most:
-            raise ProtocolError(f"a frame of {size} bytes is not one of {LEAST} to {most}")
+        if not MIN_FRAME_BYTES <= size <= most:
+            raise ProtocolError(f"a frame of {size} bytes is not one of {MIN_FRAME_BYTES} to {most}")
         if len(got) > size:
             raise ProtocolError("a request came before the one before it was answered")
         while len(got) < size:
-            _more(sock, got, min(PIECE, size - len(got)), deadline, ticks)
+            _more(sock, got, min(CHUNK_BYTES, size - len(got)), deadline, ticks)
         return bytes(got)
     finally:
         if deadline:
@@ -150,7 +150,7 @@ def send_patiently(sock: Socket, data: Any, seconds: float) -> None:
     A timeout of Python's `sendall` is one for everything, of `send` over TLS for all that it is given.
     """
     sock.settimeout(seconds or None)
-    most = TLS_RECORD if isinstance(sock, ssl.SSLSocket) else PIECE
+    most = TLS_RECORD_BYTES if isinstance(sock, ssl.SSLSocket) else CHUNK_BYTES
     left = memoryview(data)
     while left:
         left = left[sock.send(left[:most]) :]
@@ -218,7 +218,7 @@ def with_tls(sock: Socket, context: ssl.SSLContext, seconds: float, host: str | 
 
 def limit_receive(sock: Socket, seconds: float) -> None:
     """Let a receive wait so many seconds at most; 0, or more than poll can wait for: for ever."""
-    if seconds > LONGEST_POLL:
+    if seconds > MAX_POLL_S:
         seconds = 0.0
     if isinstance(sock, TlsSocket):
         sock.settimeout(seconds or None)
@@ -230,7 +230,7 @@ def limit_receive(sock: Socket, seconds: float) -> None:
 
 def limit_send(sock: Socket, seconds: float) -> None:
     """Let a send wait so many seconds at most, as `limit_receive`: who never reads loses the connection then."""
-    if seconds > LONGEST_POLL:
+    if seconds > MAX_POLL_S:
         seconds = 0.0
     if isinstance(sock, TlsSocket):
         sock.sending = seconds
@@ -319,11 +319,13 @@ def hear_no_more(sock: Socket) -> None:
 @contextlib.contextmanager
 def _short(path: str) -> Iterator[str]:
     """A name for `path` that is short enough for the system. Raises OSError where there is none."""
-    if len(os.fsencode(path)) <= LONGEST_NAME:
+    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         yield path
         return
     if not os.path.isdir("/proc/self/fd"):
-        text = f"on this system the path of a Unix socket has {LONGEST_NAME} bytes at most; choose a shorter data path"
+        text = (
+            f"on this system the path of a Unix socket has {MAX_PATH_BYTES} bytes at most; choose a shorter data path"
+        )
         raise OSError(errno.ENAMETOOLONG, text, path)
     directory, name = os.path.split(path)
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -372,7 +374,7 @@ def connect_unix(path: str) -> Socket:
     """Raises OSError; FileNotFoundError and ConnectionRefusedError where nobody listens."""
     sock = UnixSocket()
     try:
-        limit_send(sock, CONNECT)  # a daemon that is stopped accepts nobody
+        limit_send(sock, CONNECT_TIMEOUT_S)  # a daemon that is stopped accepts nobody
         with _short(path) as name:
             sock.connect(name)
         limit_send(sock, 0.0)

@@ -15,8 +15,8 @@ from qmgr.locations import Location
 from qmgr.objects import check_name
 from qmgr.sockets import Socket
 
-CONNECT = 30.0  # seconds
-A_MOMENT_S = 0.02
+CONNECT_TIMEOUT_S = 30.0
+POLL_S = 0.02
 
 
 def program() -> str:
@@ -101,13 +101,13 @@ class Local:
         try:
             holder = locations.running(self.location, disk)
             while holder is not None and locations.running(self.location, disk) == holder:
-                clock.wait(never, A_MOMENT_S)
+                clock.wait(never, POLL_S)
         except OSError as exc:  # this process has no descriptors left, say
             text = f"queue manager {self.name!r} is ending; whether it has ended can't be seen ({exc.strerror})"
             raise Unavailable(text, reason=Reason.Q_MGR_STOPPING, name=self.name) from exc
 
 
-OTHERS = "or it is the port of a listener for STOMP or HTTP"
+WRONG_PORT = "or it is the port of a listener for STOMP or HTTP"
 
 
 @attrs.frozen
@@ -123,10 +123,10 @@ class Remote:
     @property
     def hint(self) -> str:
         if self.tls is None:
-            return f"this port may speak TLS: use qmgrs://; {OTHERS}"
+            return f"this port may speak TLS: use qmgrs://; {WRONG_PORT}"
         if self.identity.certificate:
             return "the certificate was perhaps not accepted"
-        return f"it may ask for a certificate: name certificate and key; {OTHERS}"
+        return f"it may ask for a certificate: name certificate and key; {WRONG_PORT}"
 
     @property
     def if_silent(self) -> str:
@@ -135,7 +135,7 @@ class Remote:
     def open(self) -> Socket:
         place = f"{self.host}:{self.port}"
         try:
-            sock = sockets.connect_tcp(self.host, self.port, CONNECT)
+            sock = sockets.connect_tcp(self.host, self.port, CONNECT_TIMEOUT_S)
         except OSError as exc:
             text = f"nobody listens at {place} for queue manager {self.name!r} ({exc})"
             if sockets.is_of_the_name(exc):
@@ -144,7 +144,7 @@ class Remote:
         if self.tls is None:
             return sock
         try:
-            return sockets.with_tls(sock, self.tls, CONNECT, self.host)
+            return sockets.with_tls(sock, self.tls, CONNECT_TIMEOUT_S, self.host)
         except OSError as exc:  # an SSLError is one
             sockets.close(sock)
             text = f"no TLS with queue manager {self.name!r} at {place}: {exc}; {_way_to_tls(exc)}"
@@ -208,7 +208,7 @@ def _way_to_tls(exc: OSError) -> str:
     """What to do where a handshake has failed."""
     if isinstance(exc, ssl.SSLCertVerificationError):
         return "ca= names a file with who signs it"
-    return f"where the listener has no certificate use qmgr://, {OTHERS}"
+    return f"where the listener has no certificate use qmgr://, {WRONG_PORT}"
 
 
 def _bad(url: str, why: str) -> Mistake:

@@ -13,7 +13,7 @@ from qmgr import sockets, wire
 from qmgr.aio.units import check_loop, forget, in_thread
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.link import KILL_GRACE_S, Broken, Link, Target, too_many_wait
-from qmgr.targets import CONNECT, Remote
+from qmgr.targets import CONNECT_TIMEOUT_S, Remote
 
 PAUSES_S = (0.01, 0.03, 0.1, 0.3)  # between tries to open a channel for which there should be room
 LOOKS = 10  # at most, in the time after which a call is given up
@@ -217,7 +217,9 @@ class Pool:
             target = self._target
             tls: dict[str, Any] = {}
             if isinstance(target, Remote) and target.tls is not None:  # asyncio has a TLS of its own
-                sock = await in_thread(functools.partial(sockets.connect_tcp, target.host, target.port, CONNECT))
+                sock = await in_thread(
+                    functools.partial(sockets.connect_tcp, target.host, target.port, CONNECT_TIMEOUT_S)
+                )
                 tls = {"ssl": target.tls, "server_hostname": target.host}
             else:
                 sock = await in_thread(target.open)

@@ -256,7 +256,7 @@ class Clients:
         if old is not None and old.session.peer.user == peer.user:
             self.end(old)
         session: Session = self._service.authority.open(self._listener, peer, rights)
-        token = PosixDisk().entropy(wire.TOKEN)
+        token = PosixDisk().entropy(wire.TOKEN_BYTES)
         client = self._clients[token] = Client(session, anchor, token, told["patience"])
         session.on_stop = lambda: self._end_soon(client)
         session.on_quiesce = client.look_again
@@ -411,4 +411,4 @@ def _first_frame(service: ServiceFace, sock: Socket) -> bytes:
     """What comes from somebody of whom nobody knows yet who it is, in a bounded time."""
     seconds = service.channels.connect_timeout
     sockets.limit_receive(sock, seconds)
-    return sockets.receive(sock, wire.FIRST_FRAMES, seconds, service.clock.elapsed_ns)
+    return sockets.receive(sock, wire.MAX_FIRST_FRAME_BYTES, seconds, service.clock.elapsed_ns)

@@ -275,12 +275,12 @@ def test_idle_connections_cost_little_and_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [0, 1])
 def test_row_73_a_first_frame_that_is_too_long_is_refused_though_all_of_it_has_come(served: Served, more: int) -> None:
     sock = RawSocket(served.path)
-    room = wire.FIRST_FRAMES - len(hello(application=""))
+    room = wire.MAX_FIRST_FRAME_BYTES - len(hello(application=""))
     _, head = sock.ask(hello(application="x" * (room + more)))
     assert head.op == (wire.ERROR if more else wire.WELCOME)
     sock.close()
 
 
 def test_an_application_may_have_a_name_for_which_a_first_frame_has_no_room(served: Served) -> None:
-    with served.connect(application="ä" * wire.FIRST_FRAMES):
+    with served.connect(application="ä" * wire.MAX_FIRST_FRAME_BYTES):
         assert [session.peer.application for session in served.manager.sessions] == ["ä" * 60]
