@@ -108,7 +108,7 @@ class RemoteUnit:
             return self._state if self._said is ACTIVE else self._said
         if self._state not in (ACTIVE, PREPARED) or self._begin:
             return self._state
-        if self._sends is not None and self._sends.unheard:
+        if self._sends is not None and self._sends.has_unanswered:
             return self._state
         answer, head = self._ask(wire.request(wire.STATE, 0, self._number))
         state: UowState = values.loads(answer[head.at :])

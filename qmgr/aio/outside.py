@@ -18,7 +18,7 @@ from qmgr.link import Broken, Link, Target, closed, lost, messages
 from qmgr.message import Message, check_body
 from qmgr.remote import PARENTS_UNIT, check_bodies, leaves_open, maybe_in_doubt, wire_wait
 from qmgr.replay import Where
-from qmgr.sends import TOGETHER, fits
+from qmgr.sends import BATCH_BYTES, fits
 from qmgr.targets import Remote
 from qmgr.verbs import GetOptions, PutOptions, Wanted
 from recovery.records import Xid
@@ -430,7 +430,7 @@ class Outside:
             while not fits(put, unit.size, pool.link.longest):  # other tasks send too
                 await self._settle(unit, pool)
             unit.take(put)
-            if unit.size >= TOGETHER:
+            if unit.size >= BATCH_BYTES:
                 await self._settle(unit, pool)
         except UnitOfWorkEnded:  # which may mean that it is prepared, and that is not ours to undo
             raise
