@@ -30,8 +30,8 @@ from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors, not
 from recovery.records import Xid
 from recovery.uows import UowState
 
-FIRST_PAGE, LARGEST_PAGE = 4, 128  # messages
-REMEMBERED = 1000  # units of work whose outcome is not known
+FIRST_PAGE, MAX_PAGE = 4, 128  # messages
+MAX_UNKNOWN_UNITS = 1000  # units of work whose outcome is not known, to be asked for
 
 _connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 
@@ -114,7 +114,7 @@ class Connection:
     def note_unknown(self, unit_id: int, since: int) -> None:
         """The answer to a commit was lost."""
         self._unknown[unit_id] = since
-        while len(self._unknown) > REMEMBERED:
+        while len(self._unknown) > MAX_UNKNOWN_UNITS:
             self._unknown.popitem(last=False)
 
     def _forked(self) -> None:
@@ -232,7 +232,7 @@ class Connection:
         most = FIRST_PAGE
         yield from messages
         while cursor.number:
-            most = min(2 * most, LARGEST_PAGE)
+            most = min(2 * most, MAX_PAGE)
             frame = wire.request(wire.NEXT, 0, cursor.number, "", wire.TABLE.pack(most))
             yield from cursor.heard(queue, self._stream(frame, cursor.link))
 
@@ -489,7 +489,7 @@ class RemoteReplay:
                 self._bookmark = self._page.bookmark
                 if not self._page.cursor:
                     raise StopIteration
-                self._most = min(2 * self._most, LARGEST_PAGE)
+                self._most = min(2 * self._most, MAX_PAGE)
                 self._take(wire.request(wire.NEXT, 0, self._page.cursor, "", wire.TABLE.pack(self._most)))
         except BaseException as exc:
             self._over = exc

@@ -12,7 +12,7 @@ from qmgr import values, wire
 from qmgr.aio.channel import Channel, Pool
 from qmgr.aio.pages import Answers, Browse, OutsideReplay
 from qmgr.aio.units import calling_task, forget, in_thread, running_loop, strike_later, to_the_end
-from qmgr.client import REMEMBERED
+from qmgr.client import MAX_UNKNOWN_UNITS
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
 from qmgr.link import Broken, Link, Target, closed, lost, messages
 from qmgr.message import Message, check_body
@@ -299,7 +299,7 @@ class Outside:
             return
         unit.unknown = True
         self._unknown[unit.number] = unit.since
-        if len(self._unknown) > REMEMBERED:
+        if len(self._unknown) > MAX_UNKNOWN_UNITS:
             self._unknown.popitem(last=False)
 
     async def _ask(self, unit: OutsideUnit | None, op: Any) -> Answers:

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from qmgr import values, wire
 from qmgr.aio.channel import Pool
 from qmgr.aio.units import running_loop, to_the_end
-from qmgr.client import FIRST_PAGE, LARGEST_PAGE
+from qmgr.client import FIRST_PAGE, MAX_PAGE
 from qmgr.errors import MQError
 from qmgr.message import Message
 from qmgr.replay import Replayed, Where
@@ -70,7 +70,7 @@ class Pages(ABC, Generic[T]):
             if not self._begun:
                 frame = self.first()
             elif self._cursor:
-                self._most = min(2 * self._most, LARGEST_PAGE)
+                self._most = min(2 * self._most, MAX_PAGE)
                 frame = wire.request(wire.NEXT, 0, self._cursor, "", wire.TABLE.pack(self._most))
             else:
                 raise StopAsyncIteration

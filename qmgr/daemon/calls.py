@@ -452,7 +452,7 @@ class Calls:
     def _page(self, cursor: Cursor, most: int) -> Answer:
         first = cursor.messages.bookmark if isinstance(cursor.messages, Replay) else ""
         try:
-            found, more = cursor.few(max(1, most))
+            found, more = cursor.next_page(max(1, most))
         except BaseException:
             self._client.drop(cursor.number)
             raise

@@ -222,7 +222,7 @@ class LocalListener:
             "session": client.token.hex(),
             "number": client.session.number,
             "longest": self._service.channels.max_frame_length,
-            "calls": client.most,
+            "calls": client.max_calls,
             "proof": proof,
         }
         try:

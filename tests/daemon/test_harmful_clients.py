@@ -231,7 +231,7 @@ def test_row_73_a_frame_that_is_too_short_for_any_is_refused(served: Served, siz
 
 def test_sockets_of_one_session_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 76."""
-    monkeypatch.setattr("qmgr.daemon.client.MOST_SOCKETS", 3)
+    monkeypatch.setattr("qmgr.daemon.client.MAX_SOCKETS", 3)
     raw = Raw(served.path)
     held = [raw.join() for _ in range(2)]
     sock = RawSocket(served.path)
