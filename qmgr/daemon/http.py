@@ -90,7 +90,7 @@ class HttpListener:
     def _let_in(self, connection: "Connection") -> bool:
         """It is a stranger, as soon as there is room for one; False: nobody is served any more."""
         while self._socket is not None:
-            connection.stranger = self.strangers.come(connection.hang_up)
+            connection.stranger = self.strangers.admit(connection.hang_up)
             if connection.stranger is not None:
                 return True
             self.service.clock.wait(threading.Event(), PAUSE)

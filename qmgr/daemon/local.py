@@ -113,7 +113,7 @@ class LocalListener:
     def _let_in(self, sock: Socket) -> None:
         """Hear in a thread of its own who it is. Raises OSError, RuntimeError, MemoryError."""
         handle = sock.dup()
-        while (stranger := self._strangers.come(partial(sockets.hang_up, handle))) is None:
+        while (stranger := self._strangers.admit(partial(sockets.hang_up, handle))) is None:
             self._service.clock.wait(threading.Event(), A_MOMENT_S)
         self._unknown[sock] = stranger, handle
         start_thread(lambda: self._serve(sock), f"qmgr {self._place.name} client")

@@ -101,7 +101,7 @@ class StompListener:
                 await asyncio.sleep(REST)
                 continue
             try:
-                while (stranger := self._strangers.come(client.close)) is None:
+                while (stranger := self._strangers.admit(client.close)) is None:
                     await asyncio.sleep(PAUSE)
             except asyncio.CancelledError:
                 client.close()

@@ -828,7 +828,7 @@ def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
 
 
 def test_row_76_strangers_go_for_those_who_come_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "PATIENCE_NS", 0)
+    monkeypatch.setattr(strangers, "GRACE_NS", 0)
     server = Server(tmp_path)
     server.listener.strangers._most = 3
     talks = http.client.HTTPConnection(server.host, server.port, timeout=30)
@@ -848,7 +848,7 @@ def test_row_76_strangers_go_for_those_who_come_later(tmp_path: Path, monkeypatc
 def test_row_76_who_goes_no_further_in_a_handshake_goes_for_those_who_come_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strangers, "PATIENCE_NS", 0)
+    monkeypatch.setattr(strangers, "GRACE_NS", 0)
     certificate, key = Authority(tmp_path).issue("localhost")
     options = {"tls_certificate": certificate, "tls_key": key, "authentication": ("PLAIN",)}
     server = Server(tmp_path, ChannelsConfig(connect_timeout=3600), **options)
