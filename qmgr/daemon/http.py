@@ -28,11 +28,11 @@ from qmgr.errors import MQError, NotAuthorized, Unavailable
 from qmgr.infos import Peer
 from qmgr.session import AllRights, Rights, ServiceFace, Session
 
-CHUNK = 65_536
-TLS = b"\x16\x03"  # how its first record begins
-PAUSE = 0.005  # seconds until it is asked again whether there is room
-REST = 0.1  # seconds before accepting is tried again
-LINGER = 2.0  # seconds for a client to hear why it was refused
+CHUNK_BYTES = 65_536
+TLS_HANDSHAKE = b"\x16\x03"  # how its record begins
+ROOM_POLL_S = 0.005  # until it is asked again whether there is room
+ACCEPT_RETRY_S = 0.1
+LINGER_S = 2.0  # for a client to hear why it was refused
 PORT = re.compile(":[0-9]*$")
 IPV6 = re.compile("[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")  # without the brackets that it should have
 
@@ -70,7 +70,7 @@ class HttpListener:
                     return
                 # Of descriptors there may be some again: those that are open may be closed.
                 hardship.met(f"listener {name!r} can't accept: {exc}{way_on(exc)}")
-                service.clock.wait(threading.Event(), REST)
+                service.clock.wait(threading.Event(), ACCEPT_RETRY_S)
                 continue
             connection = Connection(self, accepted, f"{address[0]}:{address[1]}")
             with self._lock:
@@ -93,13 +93,13 @@ class HttpListener:
             connection.stranger = self.strangers.admit(connection.hang_up)
             if connection.stranger is not None:
                 return True
-            self.service.clock.wait(threading.Event(), PAUSE)
+            self.service.clock.wait(threading.Event(), ROOM_POLL_S)
         return False
 
     def forget(self, connection: "Connection") -> None:
         with self._lock:
             self._open.discard(connection)
-        connection.be_known()
+        connection.leave_strangers()
 
     def refuse(self) -> None:
         """Connections that are there may go on until their clients close them, or `close` does."""
@@ -175,7 +175,7 @@ class Connection:
         """In its thread, or where it has none."""
         sockets.close(self._socket)
 
-    def be_known(self) -> None:
+    def leave_strangers(self) -> None:
         stranger, self.stranger = self.stranger, None
         if stranger is not None:
             self._listener.strangers.leave(stranger)
@@ -205,10 +205,10 @@ class Connection:
 
     def _linger(self) -> None:
         """Read on for a moment, since a client that still sends would be cut off before it has heard why."""
-        within = self._seconds() + LINGER
+        within = self._seconds() + LINGER_S
         self._say_end()
         self._socket.shutdown(socket.SHUT_WR)
-        while self._more(within, CHUNK):
+        while self._more(within, CHUNK_BYTES):
             self._read = b""
 
     def _say_end(self) -> None:
@@ -233,7 +233,7 @@ class Connection:
                 if not self._read:
                     raise
                 raise _late("the head of the request was") from None
-            if self._read.startswith(TLS):  # its client would wait until the time is up
+            if self._read.startswith(TLS_HANDSHAKE):  # its client would wait until the time is up
                 raise bad("this listener speaks HTTP without TLS, and the client begins with TLS")
             check_begin(self._read)
         data, _, self._read = self._read.partition(END)
@@ -248,7 +248,7 @@ class Connection:
         within = self._seconds() + self._service.channels.idle_timeout
         while missing > 0:
             try:
-                if not self._more(within, min(missing, CHUNK)):
+                if not self._more(within, min(missing, CHUNK_BYTES)):
                     raise ConnectionError("the client is gone")
             except TimeoutError:
                 raise _late("the body of the request was") from None
@@ -324,7 +324,7 @@ class Connection:
         )
         self._session = self._service.authority.open(self._listener.config.name, peer, rights)
         self._session.on_stop = self.hang_up
-        self.be_known()
+        self.leave_strangers()
         self._credentials = credentials
         return self._session
 

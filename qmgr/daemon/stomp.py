@@ -19,10 +19,10 @@ from qmgr.daemon.tls import context_of, say_why
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.session import ServiceFace
 
-REST = 0.1  # seconds before accepting is tried again, where the process has no descriptors left
-FAREWELL = 0.5  # seconds at most for connections to close by themselves when the listener is closed
-PAUSE = 0.005  # seconds between two looks
-FOREVER = 1e9  # seconds
+ACCEPT_RETRY_S = 0.1  # where the process has no descriptors left
+CLOSE_TIMEOUT_S = 0.5  # for connections to close by themselves when the listener is closed
+POLL_S = 0.005
+FOR_EVER_S = 1e9
 
 
 class StompListener:
@@ -98,11 +98,11 @@ class StompListener:
                 client, _ = await loop.sock_accept(listening)
             except OSError as exc:  # no descriptors, say: those who are there are served on
                 hardship.met(f"listener {name!r} can't accept: {exc}{way_on(exc)}")
-                await asyncio.sleep(REST)
+                await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
             try:
                 while (stranger := self._strangers.admit(client.close)) is None:
-                    await asyncio.sleep(PAUSE)
+                    await asyncio.sleep(POLL_S)
             except asyncio.CancelledError:
                 client.close()
                 raise
@@ -120,7 +120,7 @@ class StompListener:
                 client,
                 ssl=self._tls,
                 ssl_handshake_timeout=self._timing.connect if self._tls else None,
-                ssl_shutdown_timeout=FOREVER if self._tls else None,  # `Connection.tick` knows whether its client reads
+                ssl_shutdown_timeout=FOR_EVER_S if self._tls else None,  # `Connection.tick` watches its client
             )
             self._somebody.set()
         except OSError as exc:  # an SSLError is one
@@ -165,9 +165,9 @@ class StompListener:
                 self._somebody.clear()
                 await self._somebody.wait()
             await asyncio.sleep(self._timing.tick)
-            self._look_at_each(self._around.loop.time())
+            self._tick_all(self._around.loop.time())
 
-    def _look_at_each(self, now: float) -> None:
+    def _tick_all(self, now: float) -> None:
         for connection in list(self._connections):
             connection.tick(now)
 
@@ -203,9 +203,9 @@ class StompListener:
     async def _await_connections(self) -> None:
         """Wait until all are closed, but not for long."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 while self._connections:
-                    await asyncio.sleep(PAUSE)
+                    await asyncio.sleep(POLL_S)
 
     def _report(self, address: str, error: MQError) -> None:
         self._service.say("AMQ9209", address=address, channel="STOMP", text=str(error))

@@ -198,7 +198,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._end_session(in_order=False)
-        self._be_known()
+        self._leave_strangers()
         self._around.connections.discard(self)
         self._commands, self._transport = None, GONE  # with TLS 300 KB that would stay until Python finds cycles
 
@@ -348,14 +348,14 @@ class Connection(asyncio.Protocol):
 
     def accepted(self) -> None:
         """The client is who it says it is: the limits of a stranger are over."""
-        self._be_known()
+        self._leave_strangers()
         self._deadline = 0.0
         self._held_up = 0
         self._parser.dialect = self.dialect
         self._parser.limits = Limits(HEAD, HEADERS, self._around.max_body)
         self._resume()
 
-    def _be_known(self) -> None:
+    def _leave_strangers(self) -> None:
         stranger, self._stranger = self._stranger, None
         if stranger is not None:
             self._around.strangers.leave(stranger)
