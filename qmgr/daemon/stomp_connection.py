@@ -4,10 +4,10 @@ Goals: nothing that a client does or leaves undone takes memory without bound, h
 ever; replies come in the order of what they answer, and only when the log is safe. What frames mean is in
 stomp_commands.py.
 
-A client that does not read: deliveries and its own frames stop while more than HIGH_WATER bytes wait for it, and it is
-cut off when that lasts. One that sends faster than the disk takes it: its frames stop while MOST_PENDING replies or
-MOST_BEHIND bytes wait, and of all clients while checkpoints do not keep up with what comes. What finds no room in the
-log waits for it in another thread; the frames behind it wait too, since they are to be done in their order.
+A client that does not read: deliveries and its own frames stop while more than HIGH_WATER_BYTES wait for it, and it is
+cut off when that lasts. One that sends faster than the disk takes it: its frames stop while MAX_PENDING replies or
+MAX_UNFORCED_BYTES wait, and those of all clients while checkpoints do not keep up with what comes. What finds no room
+in the log waits for it in another thread; the frames behind it wait too, since they are to be done in their order.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.logged import Outcome
 
-HIGH_WATER = 256 << 10  # bytes that wait to be sent
-MOST_PENDING = 1000  # actions that wait for a force
-A_WHILE = 0.05  # seconds until it is asked again whether a checkpoint has caught up
-MOST_BEHIND = 1 << 20  # bytes of log, to the last of this client's that a force is waited for
-SLICE = 64  # frames of one client before others have their turn
-STRANGER = Limits(head=6144, headers=50, body=2048)  # until CONNECT is accepted
-HEAD, HEADERS = 64 << 10, 500  # afterwards
+HIGH_WATER_BYTES = 256 << 10  # that wait to be sent
+MAX_PENDING = 1000  # actions that wait for a force
+OVERRUN_POLL_S = 0.05  # until it is asked again whether a checkpoint has caught up
+MAX_UNFORCED_BYTES = 1 << 20  # of log, to the last record of this client that a force is waited for
+FRAMES_PER_TURN = 64  # of one client, before others are served
+STRANGER_LIMITS = Limits(head=6144, headers=50, body=2048)  # until CONNECT is accepted
+MAX_HEAD_BYTES, MAX_HEADERS = 64 << 10, 500  # afterwards
 FAULTS = {Reason.CONNECTION_BROKEN, Reason.UNEXPECTED_ERROR}  # beside frames that can't be read: an operator hears
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux
 KEEPALIVE = [  # a peer whose machine is gone is found out within four minutes, also without heart-beats
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
         self._around = around
         self._stranger: Stranger | None = stranger
         self._refusal = refusal
-        self._parser = Parser(STRANGER)
+        self._parser = Parser(STRANGER_LIMITS)
         self._commands: Commands | None = None
         self._transport: asyncio.Transport
         self._socket: Any = None
@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
         self._stalled = 0.0  # since when the client reads nothing of what waits for it; 0: it does
         self._moved = 0, 0  # `_progress` then
         self._held_up = 0  # answers from other threads that are waited for
-        self._paused = False  # more than HIGH_WATER bytes wait
+        self._paused = False  # more than HIGH_WATER_BYTES wait
         self._brings = False  # it is one that sends
         self._reading = True
         self._working = False  # a turn for more frames is planned
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio: for its own servers only
             for option, value in KEEPALIVE:
                 self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
-        transport.set_write_buffer_limits(high=HIGH_WATER)
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if peer else ""
         self.certificate = transport.get_extra_info("peercert")
@@ -221,7 +221,7 @@ class Connection(asyncio.Protocol):
         self._working = False
         parser = self._parser
         try:
-            for done in range(SLICE):
+            for done in range(FRAMES_PER_TURN):
                 if self._stopped():
                     break
                 frame = parser.next()
@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
     def _stopped(self) -> bool:
         """No frame is taken for now."""
         behind = self._lsn - self._around.forcer.safe
-        if self._paused or self._held_up or self.closed or self._pending >= MOST_PENDING or behind >= MOST_BEHIND:
+        if self._paused or self._held_up or self.closed or self._pending >= MAX_PENDING or behind >= MAX_UNFORCED_BYTES:
             return True
         return self._brings and self._around.overrun()
 
@@ -327,12 +327,12 @@ class Connection(asyncio.Protocol):
             else:
                 self._transport.pause_reading()
         if not wanted and self._brings and self._around.overrun():  # nobody tells when that is over
-            self._around.loop.call_later(A_WHILE, self._resume)
+            self._around.loop.call_later(OVERRUN_POLL_S, self._resume)
 
     def _resume(self) -> None:
         """What stopped frames may be over."""
         if self._brings and not self.closed and self._around.overrun():
-            self._around.loop.call_later(A_WHILE, self._resume)
+            self._around.loop.call_later(OVERRUN_POLL_S, self._resume)
             return
         if not self._working and not self._reading and not self._stopped():
             self._working = True
@@ -352,7 +352,7 @@ class Connection(asyncio.Protocol):
         self._deadline = 0.0
         self._held_up = 0
         self._parser.dialect = self.dialect
-        self._parser.limits = Limits(HEAD, HEADERS, self._around.max_body)
+        self._parser.limits = Limits(MAX_HEAD_BYTES, MAX_HEADERS, self._around.max_body)
         self._resume()
 
     def _leave_strangers(self) -> None:
@@ -364,7 +364,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def writable(self) -> bool:
-        return not self._paused and not self.closed and self._out_size < HIGH_WATER
+        return not self._paused and not self.closed and self._out_size < HIGH_WATER_BYTES
 
     def send(self, data: bytes) -> None:
         """With all else that this turn of the loop sends."""
@@ -380,7 +380,7 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         if self._out and not self._closing and not self._transport.is_closing():
-            full = self._out_size >= HIGH_WATER
+            full = self._out_size >= HIGH_WATER_BYTES
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
             self._out_size = 0
@@ -481,7 +481,9 @@ class Connection(asyncio.Protocol):
     def _end_session(self, *, in_order: bool) -> None:
         if not self.closed:
             self.closed = True
-            self._parser = Parser(STRANGER)  # gives back what has come of a frame, not only when Python finds cycles
+            self._parser = Parser(
+                STRANGER_LIMITS
+            )  # gives back what has come of a frame, not only when Python finds cycles
             if self._commands is not None:
                 self._commands.end(in_order=in_order)
 

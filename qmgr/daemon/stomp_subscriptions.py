@@ -19,12 +19,12 @@ from qmgr.logged import now_or_later
 from qmgr.session import Session
 
 PREFETCH = 100  # messages sent and not acknowledged, unless SUBSCRIBE says otherwise
-MOST_PREFETCH = 1000
-MOST = 100  # subscriptions of a connection
-MOST_HELD = 5000  # messages that one connection holds
-MOST_BYTES = 64 << 20  # of their bodies, which are in memory as long
+MAX_PREFETCH = 1000
+MAX_SUBSCRIPTIONS = 100  # of a connection
+MAX_HELD = 5000  # messages that one connection holds
+MAX_HELD_BYTES = 64 << 20  # of their bodies, which are in memory as long
 BATCH = 32  # messages taken at a time
-LONGEST_ID = 255
+MAX_ID_CHARS = 255
 NOT_KEPT = ("browser", "exclusive", "activemq.exclusive")
 
 
@@ -110,7 +110,7 @@ class Subscription:
         taken: list[Delivery] = []
 
         def deliver() -> int:
-            found, lsn = self._session.deliver(self.queue, room, watch, max(1, MOST_BYTES - self._group.bytes))
+            found, lsn = self._session.deliver(self.queue, room, watch, max(1, MAX_HELD_BYTES - self._group.bytes))
             taken.extend(found)
             return lsn
 
@@ -209,7 +209,7 @@ class Subscription:
             return 0
         if self._sifting or self._getting or self._coming:
             return 0
-        return min(BATCH, MOST_HELD - group.held, self._prefetch - len(self.sent))
+        return min(BATCH, MAX_HELD - group.held, self._prefetch - len(self.sent))
 
     def _wake(self) -> None:
         """Called by any thread, under the queue manager's lock."""
@@ -279,12 +279,12 @@ class Subscriptions:
             raise Mistake("SUBSCRIBE has no id header; STOMP has it since 1.1")
         named = name is not None
         name = headers["destination"] if name is None else name
-        if not 1 <= len(name) <= LONGEST_ID:
-            raise Mistake(f"the id of a subscription has 1 to {LONGEST_ID} characters, not {len(name)}")
+        if not 1 <= len(name) <= MAX_ID_CHARS:
+            raise Mistake(f"the id of a subscription has 1 to {MAX_ID_CHARS} characters, not {len(name)}")
         if name in self._by_name:
             raise Mistake(f"subscription {name!r} is there already; UNSUBSCRIBE ends it", reason=Reason.OBJECT_IN_USE)
-        if len(self._by_name) >= MOST:
-            text = f"a STOMP connection may have {MOST} subscriptions at a time; end some of them"
+        if len(self._by_name) >= MAX_SUBSCRIPTIONS:
+            text = f"a STOMP connection may have {MAX_SUBSCRIPTIONS} subscriptions at a time; end some of them"
             raise Mistake(text, reason=Reason.HANDLE_NOT_AVAILABLE)
         _check_kept(headers)
         new = Subscription(self, name, headers["destination"], queue, _ack(headers), _prefetch(headers), named)
@@ -321,7 +321,7 @@ class Subscriptions:
     @property
     def full(self) -> bool:
         """The connection holds all that it may: one message always, whatever its transactions keep."""
-        return self.held >= MOST_HELD or (self.bytes >= MOST_BYTES and self.held > 0)
+        return self.held >= MAX_HELD or (self.bytes >= MAX_HELD_BYTES and self.held > 0)
 
     def hold(self, deliveries: list[Delivery]) -> None:
         self.held += len(deliveries)
@@ -336,10 +336,10 @@ class Subscriptions:
 
         Raises SyncpointLimit (2024) where transactions keep all that they may.
         """
-        if self.kept >= MOST_BYTES:
+        if self.kept >= MAX_HELD_BYTES:
             raise SyncpointLimit(
-                f"the transactions of a STOMP connection keep at most {MOST_BYTES} bytes of messages that they have "
-                f"acknowledged; end some of them"
+                f"the transactions of a STOMP connection keep at most {MAX_HELD_BYTES} bytes of messages that they "
+                f"have acknowledged; end some of them"
             )
         size = sum(len(one.message.body) for one in deliveries)
         self.kept += size
@@ -410,6 +410,6 @@ def _ack(headers: dict[str, str]) -> Ack:
 
 def _prefetch(headers: dict[str, str]) -> int:
     said = headers.get("prefetch-count", headers.get("activemq.prefetchSize", str(PREFETCH)))
-    if not said.isascii() or not said.isdigit() or len(said) > 4 or not 1 <= int(said) <= MOST_PREFETCH:
-        raise Mistake(f"header prefetch-count is a number of messages from 1 to {MOST_PREFETCH}, not {said[:100]!r}")
+    if not said.isascii() or not said.isdigit() or len(said) > 4 or not 1 <= int(said) <= MAX_PREFETCH:
+        raise Mistake(f"header prefetch-count is a number of messages from 1 to {MAX_PREFETCH}, not {said[:100]!r}")
     return int(said)

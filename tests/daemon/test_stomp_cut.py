@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from qmgr.daemon.stomp_connection import SLICE
+from qmgr.daemon.stomp_connection import FRAMES_PER_TURN
 from tests.conftest import SOAK
 from tests.daemon.stomp_world import DEADLINE, Client, Server, eventually
 
@@ -197,7 +197,7 @@ def test_a_reset_in_the_middle_of_a_farewell_is_an_end_as_any(
         write_eof(transport)
 
     monkeypatch.setattr(selector_events._SelectorSocketTransport, "write_eof", after_reset)
-    client.raw(Client.frame("SEND", b"body", destination="A") * SLICE + Client.frame("NONSENSE", b""))
+    client.raw(Client.frame("SEND", b"body", destination="A") * FRAMES_PER_TURN + Client.frame("NONSENSE", b""))
     server.all_gone()
     assert caplog.text == ""
-    assert server.bodies("A") == [b"body"] * SLICE
+    assert server.bodies("A") == [b"body"] * FRAMES_PER_TURN
