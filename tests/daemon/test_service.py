@@ -656,7 +656,7 @@ def test_row_69_a_kill_waits_for_no_disk_that_hangs(monkeypatch: pytest.MonkeyPa
     daemon = Daemon(given.service, Quiet(), background=False)
     with monkeypatch.context() as patched:
         patched.setattr(given.service, "say_killed", hangs)
-        patched.setattr(process, "MOMENT", 0.01)
+        patched.setattr(process, "SAY_KILLED_TIMEOUT_S", 0.01)
         patched.setattr(os, "kill", kill)
         patched.setattr(os, "_exit", lambda code: None)  # for process 1, which no kill of its own ends
         daemon._kill()
