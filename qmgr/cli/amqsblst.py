@@ -17,7 +17,7 @@ Calls = access.Manager | UnitOfWork | RemoteUnit
 
 
 def options(parser: Parser) -> None:
-    access.offline(parser)
+    access.add_offline(parser)
     parser.add_argument("name", metavar="QMgrName", help="the queue manager")
     parser.add_argument("queue", metavar="QName", help="the queue")
     way = parser.add_mutually_exclusive_group(required=True)

@@ -69,12 +69,12 @@ def run(args: argparse.Namespace) -> int:
 
 def daemon_of(location: Location) -> Note:
     """What the daemon says that has the queue manager; ends the command where there is none."""
-    for _ in range(access.LOOKS):  # in the moment in which it takes the lock it has not said anything yet
+    for _ in range(access.MAX_POLLS):  # in the moment in which it takes the lock it has not said anything yet
         if (note := life.daemon(DISK, location)) is not None:
             return note
         if DISK.locked_by(life.path(location)) is None:
             break
-        access.pause(access.PAUSE)
+        access.pause(access.POLL_S)
     else:
         text = f"queue manager {location.name!r} is a daemon, and {life.path(location)}, which names its process, is"
         process = locations.running(location, DISK) or "that process"

@@ -17,16 +17,16 @@ MAXIMA = 8
 
 
 def options(parser: Parser) -> None:
-    access.which(parser)
+    access.add_name(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, with the same names")
 
 
 def run(args: argparse.Namespace) -> int:
-    name = access.asked(args)
-    picture = access.standing(name, args.data_path)
+    name = access.chosen_name(args)
+    picture = access.current_picture(name, args.data_path)
     if not picture["process"]:
         picture = _last(name, args.data_path)
-    with access.understood(name, args.data_path):
+    with access.damage_explained(name, args.data_path):
         found = fields(picture["log"])
     print(json.dumps({"qmgr": name, "moment": moment(picture["published"]), **found}) if args.json else _text(found))
     return 0

@@ -58,13 +58,13 @@ def run(args: argparse.Namespace) -> int:
 COMMAND = Command(
     name="rcdmqimg",
     purpose="Record media images of objects in the log: what a lost or damaged queue is rebuilt from.",
-    notes=access.HOW.format(method="qm.record_image()") + "\n\nLinear logging only.",
+    notes=access.WHERE_IT_RUNS.format(method="qm.record_image()") + "\n\nLinear logging only.",
     usage="[-l] [-m QMgrName] -t ObjectType [-z] [--data-path dir] [GenericObjName]",
     example="rcdmqimg -m QM1 -l -t ql 'ORDERS.*'",
     codes={
         NOT_RECOVERABLE: "an object is not media recoverable",
         NOT_AVAILABLE: access.NO_ANSWER,
-        **access.GOES,
+        **access.ENDING_CODE,
         **WHERE_FULL,
         NOT_SUPPORTED: "media recovery is not supported: the log is circular",
         objects.NOTHING: "no objects processed",

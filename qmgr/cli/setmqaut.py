@@ -79,7 +79,12 @@ COMMAND = Command(
     usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User [-p User ...] (-remove | +right|-right ...)\n"
     "                [--offline] [--data-path dir]",
     example="setmqaut -m QM1 -t queue -n 'ORDERS.*' -p mia +put +browse",
-    codes={NOT_AVAILABLE: access.NOT_THERE, **access.GOES, **WHERE_FULL, UNKNOWN_OBJECT: "there is no such queue"},
+    codes={
+        NOT_AVAILABLE: access.NOT_THERE,
+        **access.ENDING_CODE,
+        **WHERE_FULL,
+        UNKNOWN_OBJECT: "there is no such queue",
+    },
     options=changes,
     mixed=True,
     run=run,

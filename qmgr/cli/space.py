@@ -46,7 +46,7 @@ ASCII = Signs("#", "-", ".", "+", "~")
 
 
 def options(parser: Parser) -> None:
-    access.which(parser)
+    access.add_name(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, instead of the picture")
     parser.add_argument("--watch", metavar="SECONDS", type=interval, help="redraw it every so often, until interrupted")
 
@@ -63,10 +63,10 @@ def interval(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    name = access.asked(args)
+    name = access.chosen_name(args)
     while True:
-        picture = access.standing(name, args.data_path)
-        with access.understood(name, args.data_path):
+        picture = access.current_picture(name, args.data_path)
+        with access.damage_explained(name, args.data_path):
             if args.json:
                 text = json.dumps(described(picture))
             else:
