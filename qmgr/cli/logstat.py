@@ -13,7 +13,7 @@ from qmgr.published import Picture
 
 FILES, PAGES, BYTES, TIME = "files", "pages of 4 KB", "bytes", "us"
 NAME_WIDTH = 18
-MAXIMA = 8
+MAX_WRITE_TIMES = 8
 
 
 def options(parser: Parser) -> None:
@@ -44,7 +44,7 @@ def _last(name: str, data_path: str | None) -> Picture:
 def fields(log: Mapping[str, Any]) -> dict[str, Any]:
     """The figures, by their names: sizes in bytes, times in microseconds."""
     writes, config = log["writes"], log["config"]
-    maxima = (list(writes["write_time_max_extents"]) + [0] * MAXIMA)[:MAXIMA]
+    maxima = (list(writes["write_time_max_extents"]) + [0] * MAX_WRITE_TIMES)[:MAX_WRITE_TIMES]
     return {
         "logactive": config["primary_files"],
         "loginactive": config["secondary_files"],

@@ -67,7 +67,7 @@ COMMAND = Command(
         **access.ENDING_CODE,
         **WHERE_FULL,
         NOT_SUPPORTED: "media recovery is not supported: the log is circular",
-        objects.NOTHING: "no objects processed",
+        objects.NO_OBJECTS: "no objects processed",
         DAMAGED: "an object is damaged",
     },
     options=options,

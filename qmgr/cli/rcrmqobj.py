@@ -79,7 +79,7 @@ COMMAND = Command(
         NO_IMAGE: "a media image, or an extent that it needs, is not available",
         **WHERE_FULL,
         NOT_SUPPORTED: "media recovery is not supported: the log is circular",
-        objects.NOTHING: "no objects processed",
+        objects.NO_OBJECTS: "no objects processed",
         IN_USE: "an object is in use",
     },
     options=options,
