@@ -42,7 +42,7 @@ CALLS: dict[str, str] = {
     **dict.fromkeys(("record_image", "record_definitions", "recreate", "note_archived"), ADMIN),
     **dict.fromkeys(("archive_log", "compress_log", "remove_log", "advance_log", "reduce_log"), ADMIN),
 }
-NAMED = {
+CALLS_ON_OBJECTS = {
     *("queue", "define_queue", "alter_queue", "delete_queue", "clear_queue"),
     *("define_alias", "alter_alias", "delete_alias"),
 }
@@ -79,7 +79,7 @@ def _touched(method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Ite
 
     What a queue or an alias refers to is one of them: else who may define some would reach all.
     """
-    if method not in NAMED:
+    if method not in CALLS_ON_OBJECTS:
         yield ""
         return
     if not args:

@@ -26,7 +26,7 @@ from qmgr import authority, errors, infos, message, mqsc, objects, replay
 from qmgr.errors import Mistake, MQError, Reason, quoted
 from recovery import records, restart, uows
 
-SHOWN: tuple[ModuleType, ...] = (
+MODULES: tuple[ModuleType, ...] = (
     *(archive, archive_plan, compressed, config, history, log, stats),
     *(authority, errors, infos, message, mqsc, objects, replay),
     *(records, restart, uows),
@@ -34,7 +34,7 @@ SHOWN: tuple[ModuleType, ...] = (
 
 
 def _classes() -> Iterator[type]:
-    for module in SHOWN:
+    for module in MODULES:
         for _, one in inspect.getmembers(module, inspect.isclass):
             known = attrs.has(one) or issubclass(one, enum.Enum)
             if one.__module__ == module.__name__ and known and not one.__name__.startswith("_"):
@@ -46,8 +46,8 @@ ERRORS: dict[str, type[MQError]] = {
     name: one for name, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, MQError)
 }
 TEXT = json.JSONEncoder(separators=(",", ":"), allow_nan=True).encode
-MOST_BITS = 1024  # of a whole number that is sent: far more than any call takes, and JSON can have it
-DEEPEST = 32  # levels of what a call is given
+MAX_INT_BITS = 1024  # far more than any call takes, and JSON can have it
+MAX_DEPTH = 32  # of what a call is given
 
 
 def dumps(value: Any) -> bytes:
@@ -72,7 +72,7 @@ def _plain(value: Any) -> Any:
             return value
         case enum.Enum() if CLASSES.get(type(value).__name__) is type(value):
             return {"of": type(value).__name__, "is": value.name}
-        case int() if not isinstance(value, enum.Enum) and value.bit_length() <= MOST_BITS:
+        case int() if not isinstance(value, enum.Enum) and value.bit_length() <= MAX_INT_BITS:
             return value
         case bytes() | bytearray() | memoryview():
             return {"hex": bytes(value).hex()}
@@ -104,8 +104,8 @@ def _key(key: Any) -> str:
 
 
 def _value(told: Any, depth: int) -> Any:
-    if depth > DEEPEST:
-        raise ValueError(f"values lie in each other more than {DEEPEST} deep")
+    if depth > MAX_DEPTH:
+        raise ValueError(f"values lie in each other more than {MAX_DEPTH} deep")
     if isinstance(told, list):
         return [_value(one, depth + 1) for one in told]
     if not isinstance(told, dict):
@@ -119,7 +119,7 @@ def _value(told: Any, depth: int) -> Any:
     if len(told) != 1:
         raise ValueError(f"an object has one key, such as map, and not {len(told)}")
     [(kind, value)] = told.items()
-    return READ[kind](value, depth + 1)
+    return DECODERS[kind](value, depth + 1)
 
 
 def _made(one: type, given: dict[str, Any]) -> Any:
@@ -130,7 +130,7 @@ def _made(one: type, given: dict[str, Any]) -> Any:
     return one(**given)
 
 
-READ: dict[str, Callable[[Any, int], Any]] = {
+DECODERS: dict[str, Callable[[Any, int], Any]] = {
     "hex": lambda value, depth: bytes.fromhex(value),
     "moment": lambda value, depth: datetime.datetime.fromisoformat(value),
     "tuple": lambda value, depth: tuple([_value(one, depth) for one in value]),

@@ -35,9 +35,9 @@ from qmgr.sockets import Gone, Socket
 from qmgr.verbs import LONGEST_WAIT
 from qmgr.wire import ProtocolError
 
-LAST_ANSWERS = 2_000_000_000  # nanoseconds that calls which are under way have at the end
-SHORT = (*NO_DESCRIPTORS, errno.ENOMEM)  # errors of the system that somebody can do something about
-A_MOMENT_S = 0.1  # between two tries to take clients where descriptors have run out
+END_GRACE_NS = 2_000_000_000  # for calls that are under way at the end
+SHORTAGES = (*NO_DESCRIPTORS, errno.ENOMEM)  # errors of the system that somebody can do something about
+ACCEPT_RETRY_S = 0.1  # where descriptors have run out
 
 
 @attrs.frozen(kw_only=True)
@@ -106,15 +106,17 @@ class LocalListener:
                     sockets.close(sock)
                 if self._closed:
                     return
-                way = f": {way_out(exc)} and connect again" if isinstance(exc, OSError) and exc.errno in SHORT else ""
+                way = (
+                    f": {way_out(exc)} and connect again" if isinstance(exc, OSError) and exc.errno in SHORTAGES else ""
+                )
                 hardship.met(f"a connection can't be taken ({exc}){way}")
-                self._service.clock.wait(threading.Event(), A_MOMENT_S)  # some will come back
+                self._service.clock.wait(threading.Event(), ACCEPT_RETRY_S)  # some will come back
 
     def _let_in(self, sock: Socket) -> None:
         """Hear in a thread of its own who it is. Raises OSError, RuntimeError, MemoryError."""
         handle = sock.dup()
         while (stranger := self._strangers.admit(partial(sockets.hang_up, handle))) is None:
-            self._service.clock.wait(threading.Event(), A_MOMENT_S)
+            self._service.clock.wait(threading.Event(), ACCEPT_RETRY_S)
         self._unknown[sock] = stranger, handle
         start_thread(lambda: self._serve(sock), f"qmgr {self._place.name} client")
 
@@ -287,7 +289,7 @@ class Clients:
         clients = list(self._clients.values())
         busy = [over for client in clients for over in client.close(kindly=True)]
         clock = self._service.clock
-        deadline = clock.elapsed_ns() + LAST_ANSWERS
+        deadline = clock.elapsed_ns() + END_GRACE_NS
         for over in busy:
             clock.wait(over, max(0.0, (deadline - clock.elapsed_ns()) / 1e9))
         for client in clients:
@@ -359,7 +361,7 @@ def _address(sock: Socket) -> str:
     return "{}:{}".format(*sock.getpeername()[:2])
 
 
-GIVEN = {  # what a client gives `connect`, which never sends a password as PLAIN does
+MECHANISM_NEEDS = {  # what a client gives `connect`, which never sends a password as PLAIN does
     sasl.SCRAM: "user and password",
     sasl.EXTERNAL: "certificate and key, and no user",
     "NONE": "neither user nor certificate",
@@ -384,7 +386,7 @@ def _shown(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dic
     if mechanism not in config.authentication:
         ways = ", ".join(config.authentication)
         text = f"listener {config.name!r} takes {ways} for who comes, and not {mechanism[:40]!r}"
-        given = " or ".join(GIVEN[way] for way in config.authentication if way in GIVEN)
+        given = " or ".join(MECHANISM_NEEDS[way] for way in config.authentication if way in MECHANISM_NEEDS)
         raise NotAuthorized(f"{text}; give {given}" if given else text)
     if mechanism == "NONE":
         return "", b""
