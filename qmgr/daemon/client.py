@@ -40,7 +40,7 @@ class Hangable(Protocol):
     def hang_up(self) -> None:
         """Nobody is there any more: close it, and give up what waits."""
 
-    def look_again(self) -> None:
+    def recheck_waits(self) -> None:
         """What waits looks whether it is to go on."""
 
     def dismiss(self) -> None:
@@ -126,12 +126,12 @@ class Client:
         with self._lock:
             self._sockets.pop(sock, None)
 
-    def look_again(self) -> None:
+    def recheck_waits(self) -> None:
         """Its calls that wait look whether they are to go on."""
         with self._lock:
             there = list(self._sockets.values())
         for calls in there:
-            calls.look_again()
+            calls.recheck_waits()
 
     def close(self, *, kindly: bool = False) -> list[threading.Event]:
         """The client is gone: its units of work are backed out at once, its sockets closed.

@@ -261,7 +261,7 @@ class Clients:
         token = PosixDisk().entropy(wire.TOKEN_BYTES)
         client = self._clients[token] = Client(session, anchor, token, told["patience"])
         session.on_stop = lambda: self._end_soon(client)
-        session.on_quiesce = client.look_again
+        session.on_quiesce = client.recheck_waits
         return client
 
     def watch(self, client: Client) -> None:

@@ -42,7 +42,7 @@ class _Turn:
     watched: bool = False  # by the beats, which look now and then whether a force takes long
     due: int = NEVER  # as of all that may take long
 
-    def tell(self, now: int) -> None:
+    def on_due(self, now: int) -> None:
         self.relieve(self, now)
 
 
@@ -163,7 +163,7 @@ class Rounds:
             try:
                 data = calls.receive_now()
                 done = None
-                if calls.is_request(data) and not pressed:
+                if calls.is_quick_request(data) and not pressed:
                     done = calls.answer(data, may_wait=False, soon=alone)
             except BlockingIOError:  # there was nothing after all
                 continue
@@ -173,7 +173,7 @@ class Rounds:
             if not data:
                 self._end(calls, None)
             elif done is None:
-                self._hand_over(calls, partial(calls.attend, data))
+                self._hand_over(calls, partial(calls.serve_request, data))
             elif done[1]:
                 waiting[calls] = done[0]
                 highest = max(highest, done[1])
@@ -200,7 +200,7 @@ class Rounds:
         for calls in list(turn.waiting):
             told = turn.waiting.pop(calls)
             try:
-                told = calls.settled(told, refused)
+                told = calls.after_force(told, refused)
             except Exception as exc:
                 self._end(calls, exc)
                 continue

@@ -519,7 +519,7 @@ def test_whatever_goes_wrong_with_one_socket_the_others_are_served(
         raise MemoryError
 
     connection.put("A", BODY)
-    for method in ("settled", "send_now", "receive_now", "answer"):
+    for method in ("after_force", "send_now", "receive_now", "answer"):
         raw = Raw(served.path)
         with monkeypatch.context() as patched:
             patched.setattr(Calls, method, fails)

@@ -74,7 +74,7 @@ def test_threads_send_to_one_unit(connection: qmgr.Connection, served: Served) -
 def test_where_it_takes_waiting_another_thread_goes_on_from_there(
     connection: qmgr.Connection, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check, threads = Calls._check_turn, set()
+    check, threads = Calls._check_permitted, set()
 
     def picky(self: Calls, verb: str, name: str) -> None:
         if not self._may_wait and name == "B":
@@ -82,7 +82,7 @@ def test_where_it_takes_waiting_another_thread_goes_on_from_there(
         threads.add(threading.current_thread().name)
         check(self, verb, name)
 
-    monkeypatch.setattr(Calls, "_check_turn", picky)
+    monkeypatch.setattr(Calls, "_check_permitted", picky)
     with connection.begin() as unit:
         for number in range(9):
             unit.send("B" if number % 3 == 1 else "A", b"%d" % number)
@@ -94,7 +94,7 @@ def test_where_it_takes_waiting_another_thread_goes_on_from_there(
 def test_a_unit_that_was_forgotten_in_the_middle_is_not_begun_again_with_the_rest(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = Calls._check_turn
+    check = Calls._check_permitted
 
     def picky(self: Calls, verb: str, name: str) -> None:
         if not self._may_wait and name == "B":
@@ -103,7 +103,7 @@ def test_a_unit_that_was_forgotten_in_the_middle_is_not_begun_again_with_the_res
             raise TakesWaiting
         check(self, verb, name)
 
-    monkeypatch.setattr(Calls, "_check_turn", picky)
+    monkeypatch.setattr(Calls, "_check_permitted", picky)
     raw = Raw(served.path)
     puts = [wire.put(0, 1, name, b"x", {}) for name in ("A", "B")]
     assert isinstance(raw.calls.refused(together(1, *puts)), qmgr.UnitOfWorkEnded)

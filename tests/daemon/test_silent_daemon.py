@@ -212,7 +212,7 @@ class Slow:
         self.due = due
         self.told = threading.Semaphore(0)
 
-    def tell(self, now: int) -> None:
+    def on_due(self, now: int) -> None:
         assert now >= self.due
         self.due = NEVER
         self.told.release()
