@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from qmgr import values, wire
 from qmgr.aio.channel import Channel, Pool
 from qmgr.aio.pages import Answers, Browse, OutsideReplay
-from qmgr.aio.units import calling_task, forget, in_thread, running_loop, strike_later, to_the_end
+from qmgr.aio.units import calling_task, cancel_later, forget, in_thread, running_loop, to_the_end
 from qmgr.client import MAX_UNKNOWN_UNITS
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
 from qmgr.link import Broken, Link, Target, closed, lost, messages
@@ -142,7 +142,7 @@ class OutsideUnit:
 
 
 class Outside:
-    """The way to a queue manager that a daemon runs."""
+    """Backend: a queue manager that a daemon runs."""
 
     def __init__(self, target: Target, application: str, link: Link) -> None:
         self.name = target.name
@@ -524,7 +524,7 @@ class Outside:
                     await until_done(asyncio.ensure_future(self._give_up(unit)))
             if not answers or not brings_messages(answers):
                 raise
-            strike_later()
+            cancel_later()
             return answers
 
     async def _give_up(self, unit: OutsideUnit) -> None:

@@ -27,8 +27,8 @@ class Pager(Protocol):
 class Pages(ABC, Generic[T]):
     """What comes page by page; it begins with the first of them."""
 
-    def __init__(self, way: Pager) -> None:
-        self._way = way
+    def __init__(self, pager: Pager) -> None:
+        self._pager = pager
         self._pool: Pool | None = None
         self._most = FIRST_PAGE
         self._ready: deque[T] = deque()
@@ -75,7 +75,7 @@ class Pages(ABC, Generic[T]):
             else:
                 raise StopAsyncIteration
             self._cursor = 0
-            self._pool, answers = await self._way.page(self._pool, frame)
+            self._pool, answers = await self._pager.page(self._pool, frame)
             self._begun = True
             self._cursor = cursor
             self._cursor = self.take(answers)
@@ -104,8 +104,8 @@ class Pages(ABC, Generic[T]):
 class Browse(Pages[Message]):
     """The messages of a queue that could be got."""
 
-    def __init__(self, way: Pager, queue: str, selectors: Wanted) -> None:
-        super().__init__(way)
+    def __init__(self, pager: Pager, queue: str, selectors: Wanted) -> None:
+        super().__init__(pager)
         self._queue = queue
         self._selectors = selectors
 
@@ -123,8 +123,8 @@ class Browse(Pages[Message]):
 class OutsideReplay(Pages[Replayed]):
     """A replay that a daemon carries out."""
 
-    def __init__(self, way: Pager, queue: str | int, start: Where, end: Where | None) -> None:
-        super().__init__(way)
+    def __init__(self, pager: Pager, queue: str | int, start: Where, end: Where | None) -> None:
+        super().__init__(pager)
         self._asked = {"queue": queue, "start": start, "end": end, "most": self._most}
         self._given = ""  # the bookmark behind what was given last
         self._read = ""  # and behind all that was read

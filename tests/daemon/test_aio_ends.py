@@ -29,7 +29,7 @@ async def connected(served: Served) -> AsyncIterator[qmgr.aio.Connection]:
 
 
 def pool_of(qm: qmgr.aio.Connection) -> Pool:
-    return cast(Outside, qm._way)._pool
+    return cast(Outside, qm._backend)._pool
 
 
 async def cancelled(task: "asyncio.Task[Any]") -> None:

@@ -194,7 +194,7 @@ def test_a_socket_that_can_not_be_made_is_not_a_session_that_is_lost(
         async with asyncio.timeout(30), qmgr.aio.connect(url, ca=signer.path) as qm:
             unit = qm.begin()
             await unit.put("B", b"kept")
-            idle = cast(Any, qm)._way._pool._idle
+            idle = cast(Any, qm)._backend._pool._idle
             waiting = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(len(idle))]
             while idle:
                 await asyncio.sleep(0.01)
@@ -775,7 +775,7 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_a_socket_tha
             if how == "cancelled":
                 assert len(served.manager.transactions()) == 1
                 waiting.cancel()
-            pool = cast(Outside, qm._way)._pool
+            pool = cast(Outside, qm._backend)._pool
             while served.manager.transactions() or not pool._idle:
                 await asyncio.sleep(0.01)
             assert (await qm.get("B")).body == b"x"
