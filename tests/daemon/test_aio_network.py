@@ -753,7 +753,7 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_a_socket_tha
         async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
             await qm.put("B", b"x")
             monkeypatch.setattr("qmgr.daemon.client.MAX_FAR_SOCKETS", 1)
-            joined = Pool._joined
+            joined = Pool._join
 
             async def refused_late(pool: Pool) -> Any:
                 try:
@@ -764,7 +764,7 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_a_socket_tha
                         await asyncio.wait([waiting])
                     raise
 
-            monkeypatch.setattr(Pool, "_joined", refused_late)
+            monkeypatch.setattr(Pool, "_join", refused_late)
             with pytest.raises(ValueError):
                 async with qm.begin() as unit:
                     await unit.get("B")
@@ -779,7 +779,7 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_a_socket_tha
             while served.manager.transactions() or not pool._idle:
                 await asyncio.sleep(0.01)
             assert (await qm.get("B")).body == b"x"
-            assert pool._room._value == MAX_FAR_SOCKETS
+            assert pool._slots._value == MAX_FAR_SOCKETS
 
     with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
         asyncio.run(main(f"qmgr://{place}"))
