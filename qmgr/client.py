@@ -77,7 +77,7 @@ class Connection:
         self._target = target
         self._application = application
         self._connecting = threading.Lock()
-        self._unknown: OrderedDict[int, int] = OrderedDict()  # units whose commit was not answered, and since when
+        self._unknown_units: OrderedDict[int, int] = OrderedDict()  # whose commit was not answered; since when
         self._closed = False
         self._link = Link(target, application, timeout)
         _connections.add(self)
@@ -93,7 +93,7 @@ class Connection:
 
     # ---- the connection
 
-    def _there(self) -> Link:
+    def _connected(self) -> Link:
         """The session; another one where it was lost."""
         link = self._link
         if link.broken or self._closed:
@@ -113,9 +113,9 @@ class Connection:
 
     def note_unknown(self, unit_id: int, since: int) -> None:
         """The answer to a commit was lost."""
-        self._unknown[unit_id] = since
-        while len(self._unknown) > MAX_UNKNOWN_UNITS:
-            self._unknown.popitem(last=False)
+        self._unknown_units[unit_id] = since
+        while len(self._unknown_units) > MAX_UNKNOWN_UNITS:
+            self._unknown_units.popitem(last=False)
 
     def _forked(self) -> None:
         """This is a child process: it opens a session of its own when it needs one."""
@@ -135,7 +135,7 @@ class Connection:
 
     def _exchange(self, frame: bytes, *, waits: bool = False) -> bytes:
         try:
-            return self._there().exchange(frame, waits=waits)
+            return self._connected().exchange(frame, waits=waits)
         except Broken as exc:
             raise links.lost(self.name, exc) from exc
 
@@ -147,12 +147,12 @@ class Connection:
         *,
         waits: bool = True,
     ) -> list[tuple[bytes, wire.Reply]]:
-        link = link or self._there()
+        link = link or self._connected()
         try:
             for _ in link.leftover[:]:
                 with contextlib.suppress(IndexError):  # another thread has taken it
-                    link.let_go(link.leftover.pop())
-            return list(links.messages(link.stream(frame, hear, waits=waits)))
+                    link.close_cursor(link.leftover.pop())
+            return list(links.decode_all(link.stream(frame, hear, waits=waits)))
         except Broken as exc:
             raise links.lost(self.name, exc) from exc
 
@@ -172,7 +172,7 @@ class Connection:
         answer = self._exchange(wire.put(0, 0, queue, body, options))
         if answer[4:8] == wire.OK_ALONE:
             return Message(body, answer[8:], queue)
-        return wire.put_message(answer, wire.heard(answer), queue, body)
+        return wire.put_message(answer, wire.decode_or_raise(answer), queue, body)
 
     def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
         """Put a message for each body in one unit of work of its own, all with the same options."""
@@ -185,7 +185,7 @@ class Connection:
         """Take a message for good: highest priority first, then the order of commit; see `QueueManager.get`."""
         seconds = wire_wait(wait)
         answer = self._exchange(wire.get(0, 0, queue, seconds, options), waits=seconds != 0.0)
-        return wire.got_message(answer, wire.heard(answer), queue)
+        return wire.got_message(answer, wire.decode_or_raise(answer), queue)
 
     def get_many(
         self, queue: str, limit: int, *, wait: float | None = 0.0, **options: Unpack[GetOptions]
@@ -224,9 +224,9 @@ class Connection:
 
         They come in pages: the more that are read, the more are looked at together.
         """
-        cursor = _Cursor(self._there())
+        cursor = _Cursor(self._connected())
         frame = wire.browse(queue, FIRST_PAGE, check_selectors(message_id, correlation_id, group_id))
-        return self._browsed(cursor, queue, cursor.heard(queue, self._stream(frame, cursor.link)))
+        return self._browsed(cursor, queue, cursor.read(queue, self._stream(frame, cursor.link)))
 
     def _browsed(self, cursor: "_Cursor", queue: str, messages: list[Message]) -> Iterator[Message]:
         most = FIRST_PAGE
@@ -234,11 +234,11 @@ class Connection:
         while cursor.number:
             most = min(2 * most, MAX_PAGE)
             frame = wire.request(wire.NEXT, 0, cursor.number, "", wire.TABLE.pack(most))
-            yield from cursor.heard(queue, self._stream(frame, cursor.link))
+            yield from cursor.read(queue, self._stream(frame, cursor.link))
 
     def replay(self, queue: str | int, start: Where, end: Where | None = None) -> "RemoteReplay":
         """What was put to a queue since a bookmark; see `QueueManager.replay`."""
-        return RemoteReplay(self, self._there(), queue, start, end)
+        return RemoteReplay(self, self._connected(), queue, start, end)
 
     # ---- units of work
 
@@ -246,7 +246,7 @@ class Connection:
         """Begin a unit of work; with an `xid` it can be prepared, for two-phase commit."""
         if xid is not None and not isinstance(xid, Xid):
             raise Mistake(f"xid is an Xid, not {quoted(xid)}")
-        unit = RemoteUnit(self, self._there(), xid)
+        unit = RemoteUnit(self, self._connected(), xid)
         if xid is not None:
             try:
                 unit.begin(xid)
@@ -260,7 +260,7 @@ class Connection:
     def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:
         """What became of a unit of work, for who has lost the answer to its commit; see `QueueManager.outcome`."""
         if not since and type(unit_id) is int:  # what is none is refused by the daemon
-            since = self._unknown.get(unit_id, 0)
+            since = self._unknown_units.get(unit_id, 0)
         return self._call("outcome", unit_id, since=since)
 
     def in_doubt(self) -> list[Xid]:
@@ -419,7 +419,7 @@ class Connection:
         """
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
-        link = self._there()
+        link = self._connected()
         for unit in list(link.open_units.values()):
             if unit.thread is this_thread():
                 with contextlib.suppress(MQError):
@@ -437,7 +437,7 @@ class _Cursor:
         self.link = link
         self.number = 0  # 0: there are no more pages
 
-    def heard(self, queue: str, answers: list[tuple[bytes, wire.Reply]]) -> list[Message]:
+    def read(self, queue: str, answers: list[tuple[bytes, wire.Reply]]) -> list[Message]:
         """The messages of a page."""
         found: list[Message] = []
         for answer, head in answers:
@@ -506,7 +506,7 @@ class RemoteReplay:
             self._over = StopIteration()
             if self._page.cursor and not self._link.broken:
                 with contextlib.suppress(Broken, MQError):
-                    self._link.let_go(self._page.cursor)
+                    self._link.close_cursor(self._page.cursor)
 
     def __enter__(self) -> Self:
         return self

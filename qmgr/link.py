@@ -50,13 +50,13 @@ class Broken(Exception):
     """The connection is lost; what was asked for last may have been done or not."""
 
 
-class Unasked(Broken):
+class NotSent(Broken):
     """It was lost before any of the request had gone: nothing of it is done."""
 
 
 def lost(name: str, exc: Broken) -> Unavailable:
     """What a call raises whose connection is lost."""
-    asked = not isinstance(exc, Unasked)
+    asked = not isinstance(exc, NotSent)
     done = "what was called last may have been done or not" if asked else "nothing of this call was done"
     return Unavailable(
         f"the connection to queue manager {name!r} was lost ({exc}); {done}, units of work that had not ended are "
@@ -131,7 +131,7 @@ class Link:
         self.token: str = facts["session"]
         self.longest: int = facts["longest"]
         self.calls: int = facts.get("calls", DEFAULT_CALLS)
-        self._may_wait = [None] * (self.calls - 1)  # gets that do leave one socket to the other calls
+        self._wait_slots = [None] * (self.calls - 1)  # gets that do leave one socket to the other calls
         self.number: int = facts["number"]
 
     def _greet(self, target: Target, application: str, replaces: str) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Link:
             raise self._closed(sock, str(exc)) from exc
         if not answer:
             raise self._closed(sock, "the connection was closed")
-        head = wire.heard(answer)
+        head = wire.decode_or_raise(answer)
         sockets.limit_receive(sock, 0.0)
         return answer, head
 
@@ -187,7 +187,7 @@ class Link:
     # ---- calls
 
     def exchange(self, frame: bytes, *, waits: bool = False) -> bytes:
-        """Ask, and return the answer. Raises Broken; what is an MQError, or Unasked, leaves nothing asked.
+        """Ask, and return the answer. Raises Broken; what is an MQError, or NotSent, leaves nothing asked.
 
         `waits`: it may take long, and we are told meanwhile that it is at work.
         """
@@ -200,7 +200,7 @@ class Link:
         try:
             sock = self._idle.pop()
         except IndexError:
-            sock = self._another()
+            sock = self._new_socket()
         try:
             sock.sendall(frame)
         except sockets.Gone as exc:
@@ -221,7 +221,7 @@ class Link:
         except BaseException:  # an interrupt, or an error of who hears of progress: the session goes on
             sockets.close(sock)
             raise
-        self._free(sock)
+        self._release(sock)
         return answer
 
     def stream(
@@ -235,13 +235,13 @@ class Link:
         if not waits or frame[4] not in (wire.GET, wire.GET_MANY):
             return self._stream(frame, hear, waits=waits)
         try:
-            place = self._may_wait.pop()
+            place = self._wait_slots.pop()
         except IndexError:
             raise too_many_wait(self.calls - 1, self._target.name) from None
         try:
             return self._stream(frame, hear, waits=True)
         finally:
-            self._may_wait.append(place)
+            self._wait_slots.append(place)
 
     def _stream(self, frame: bytes, hear: Callable[[int, int], None] | None, *, waits: bool) -> list[bytes]:
         answers: list[bytes] = []
@@ -261,10 +261,10 @@ class Link:
         except BaseException:  # an interrupt, or an error of who hears of progress: the session goes on
             sockets.close(sock)
             raise
-        self._free(sock)
+        self._release(sock)
         return answers
 
-    def _free(self, sock: Socket) -> None:
+    def _release(self, sock: Socket) -> None:
         """For the next call."""
         self._idle.append(sock)
         if self.unended:
@@ -302,7 +302,7 @@ class Link:
         told = exc.strerror if isinstance(exc, OSError) else str(exc)
         return Broken(told or "the queue manager has closed it")
 
-    def let_go(self, cursor: int) -> None:
+    def close_cursor(self, cursor: int) -> None:
         """Of a browse or replay that nobody reads any more. Raises Broken, MQError: who browses next tries again."""
         try:
             self.exchange(wire.request(wire.CLOSE, 0, cursor))
@@ -312,18 +312,18 @@ class Link:
             self.leftover.append(cursor)
             raise
 
-    def _another(self) -> Socket:
+    def _new_socket(self) -> Socket:
         """A new socket of the session."""
         if self.forked:
-            raise Unasked("it is the parent's")
+            raise NotSent("it is the parent's")
         if self.broken:
-            raise Unasked("it was lost before")
+            raise NotSent("it was lost before")
         try:
             sock = self._target.open()
         except MQError as exc:
             if self.is_there():
                 raise
-            raise Unasked(str(exc)) from exc
+            raise NotSent(str(exc)) from exc
         try:
             self._handshake(sock, wire.hello(wire.JOIN, bytes.fromhex(self.token)))
         except MQError as exc:
@@ -332,7 +332,7 @@ class Link:
                 sockets.await_end(self._anchor, KILL_GRACE_S)
             if exc.reason == Reason.CONNECTION_BROKEN or not self.is_there():
                 self.close()
-                raise Unasked(str(exc)) from exc
+                raise NotSent(str(exc)) from exc
             raise  # the session goes on: for this socket the daemon has no descriptor left, say
         except BaseException:
             sockets.close(sock)
@@ -392,7 +392,7 @@ class Link:
         self._idle.clear()
 
 
-def messages(answers: list[bytes]) -> Iterator[tuple[bytes, wire.Reply]]:
+def decode_all(answers: list[bytes]) -> Iterator[tuple[bytes, wire.Reply]]:
     """The frames of an answer with their heads. Raises the error that one of them is."""
     for answer in answers:
-        yield answer, wire.heard(answer)
+        yield answer, wire.decode_or_raise(answer)

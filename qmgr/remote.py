@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self, Unpack
 
 from qmgr import values, wire
 from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
-from qmgr.link import Broken, Link, Unasked, lost
+from qmgr.link import Broken, Link, NotSent, lost
 from qmgr.message import Message, check_body
 from qmgr.sends import Sends
 from qmgr.threads import this_thread
@@ -200,10 +200,10 @@ class RemoteUnit:
         self._asked = True
         try:
             return self._link.exchange(wire.request(op, self._begin, self._number))
-        except (Unasked, MQError) as exc:
+        except (NotSent, MQError) as exc:
             self._end_asked = asked
             self._say_if_lost()
-            if isinstance(exc, Unasked):
+            if isinstance(exc, NotSent):
                 raise lost(self._connection.name, exc) from exc
             raise
 

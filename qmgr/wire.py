@@ -307,7 +307,7 @@ def decode_reply(frame: bytes) -> Reply:
     return Reply(op, flags, begun, expiry, frame[at : at + size].decode(), at + size)
 
 
-def heard(frame: bytes) -> Reply:
+def decode_or_raise(frame: bytes) -> Reply:
     """The head of a reply. Raises the error that it tells."""
     head = decode_reply(frame)
     if head.op == ERROR:

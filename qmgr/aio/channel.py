@@ -234,7 +234,7 @@ class Pool:
         self._all.add(channel)
         try:
             [answer] = await channel.ask(wire.hello(wire.JOIN, bytes.fromhex(link.token)))
-            wire.heard(answer)
+            wire.decode_or_raise(answer)
             if channel not in self._all:
                 raise Broken("the queue manager has closed it")
             channel.joined = True  # not before: another task would take one that was refused

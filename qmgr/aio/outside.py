@@ -14,7 +14,7 @@ from qmgr.aio.pages import Answers, Browse, OutsideReplay
 from qmgr.aio.units import calling_task, cancel_later, forget, in_thread, running_loop, to_the_end
 from qmgr.client import MAX_UNKNOWN_UNITS
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
-from qmgr.link import Broken, Link, Target, closed, lost, messages
+from qmgr.link import Broken, Link, Target, closed, decode_all, lost
 from qmgr.message import Message, check_body
 from qmgr.remote import PARENTS_UNIT, check_bodies, leaves_open, maybe_in_doubt, wire_wait
 from qmgr.replay import Where
@@ -590,7 +590,7 @@ class Outside:
 
 def heard(answers: list[bytes]) -> Answers:
     """The frames of an answer with their heads. Raises the error that it is."""
-    return list(messages(answers))
+    return list(decode_all(answers))
 
 
 def brings_messages(answers: list[bytes]) -> bool:

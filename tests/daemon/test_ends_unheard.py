@@ -237,13 +237,13 @@ def test_of_an_end_that_was_never_asked_for_since_the_connection_was_lost_it_is_
         unit.send("B", b"y")
     waiting = Call(lambda: connection.get("A", wait=LONG))
     waits(served)
-    another = link.Link._another
+    another = link.Link._new_socket
 
     def lost(here: link.Link) -> sockets.Socket:
         lose(served, connection)
         return another(here)
 
-    monkeypatch.setattr(link.Link, "_another", lost)
+    monkeypatch.setattr(link.Link, "_new_socket", lost)
     with pytest.raises(Unavailable if "of" in end else BackedOut, match="in doubt" if "of" in end else "backed out"):
         getattr(unit, end.split()[0])()
     with pytest.raises(MQError):
@@ -256,13 +256,13 @@ def test_of_an_end_that_was_never_asked_for_since_the_connection_was_lost_it_is_
 def test_a_call_that_was_never_asked_for_since_the_connection_was_lost_says_so(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    another = link.Link._another
+    another = link.Link._new_socket
 
     def lost(here: link.Link) -> sockets.Socket:
         lose(served, connection)
         return another(here)
 
-    monkeypatch.setattr(link.Link, "_another", lost)
+    monkeypatch.setattr(link.Link, "_new_socket", lost)
     with pytest.raises(Unavailable, match="nothing of this call was done") as caught:
         connection.put("A", b"x")
     assert caught.value.reason is Reason.CONNECTION_BROKEN
