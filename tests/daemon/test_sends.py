@@ -420,7 +420,7 @@ def test_a_refused_send_leaves_a_unit_alone_that_was_prepared(
     unit = connection.begin(xid)
     unit.put("A", BODY)
     with monkeypatch.context() as patched:
-        patched.setattr(unit, "_hear", strike)
+        patched.setattr(unit, "_decode", strike)
         with pytest.raises(KeyboardInterrupt):
             unit.prepare()  # which the daemon has done
     with pytest.raises(qmgr.UnitOfWorkEnded):
