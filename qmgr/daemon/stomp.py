@@ -12,7 +12,7 @@ from qmgr.configuration import ListenerConfig
 from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.loop import LoopThread, borrow, give_back
 from qmgr.daemon.stomp_commands import Shared, StompCommands
-from qmgr.daemon.stomp_connection import Connection, Surroundings, Timing
+from qmgr.daemon.stomp_connection import Connection, ListenerState, Timing
 from qmgr.daemon.stomp_login import Login
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import context_of, say_why
@@ -43,7 +43,7 @@ class StompListener:
         self._tasks: list[asyncio.Task[None]] = []
         self._thread: LoopThread | None = None
         self._shared: Shared
-        self._around: Surroundings
+        self._state: ListenerState
         self._socket: socket.socket | None = None
         self._somebody: asyncio.Event
         self.port = config.port  # the one that it is, once started
@@ -72,7 +72,7 @@ class StompListener:
 
     async def _begin(self, thread: LoopThread) -> None:
         self._shared = Shared(self._service.sessions, self._login, self._timing, thread.loop, self._refusal)
-        self._around = Surroundings(
+        self._state = ListenerState(
             loop=thread.loop,
             forcer=thread.forcer,
             hands=thread.hands,
@@ -90,7 +90,7 @@ class StompListener:
         self._tasks = [thread.loop.create_task(self._accept(self._socket)), thread.loop.create_task(self._tick())]
 
     async def _accept(self, listening: socket.socket) -> None:
-        loop = self._around.loop
+        loop = self._state.loop
         service, name = self._service, self._config.name
         hardship = Hardship(service.clock.elapsed_ns, lambda text: service.say("AMQ9213", text=text))
         while True:
@@ -115,8 +115,8 @@ class StompListener:
         """TLS where there is, then it is a connection; or one that is told why it is none."""
         refusal = self._refusal()
         try:
-            await self._around.loop.connect_accepted_socket(
-                lambda: Connection(self._around, stranger, refusal),
+            await self._state.loop.connect_accepted_socket(
+                lambda: Connection(self._state, stranger, refusal),
                 client,
                 ssl=self._tls,
                 ssl_handshake_timeout=self._timing.connect if self._tls else None,
@@ -165,7 +165,7 @@ class StompListener:
                 self._somebody.clear()
                 await self._somebody.wait()
             await asyncio.sleep(self._timing.tick)
-            self._tick_all(self._around.loop.time())
+            self._tick_all(self._state.loop.time())
 
     def _tick_all(self, now: float) -> None:
         for connection in list(self._connections):

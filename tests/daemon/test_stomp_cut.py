@@ -78,7 +78,7 @@ def test_who_says_no_more_in_the_moment_in_which_its_receipt_is_due_hears_it(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of a force and that of what the client says come to the loop together."""
-    around = server.listener._around
+    around = server.listener._state
     loop, forcer = around.loop, around.forcer
     force, forced, may_force, at_rest, go_on = forcer._force, *(threading.Event() for _ in range(4))
     told = loop.call_soon_threadsafe

@@ -229,7 +229,7 @@ def test_far_too_many_are_told_so_and_those_who_are_there_go_on(tmp_path: Path) 
 def test_row_76_while_there_are_no_descriptors_those_who_are_there_are_served(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = server.listener._around.loop
+    loop = server.listener._state.loop
     accept, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files")] * 2
 
     async def scarce(listening: socket.socket) -> object:
@@ -305,12 +305,12 @@ def test_the_time_of_a_frame_counts_from_its_first_byte(server: Server, client: 
     """Row 75: not from the last that came, however slow this machine and its clients are."""
     [connection] = server.listener._connections
     client.raw(b"SEND\ndestination:A\n\n")
-    eventually(lambda: connection._began > 0)
-    began = connection._began
+    eventually(lambda: connection._frame_began > 0)
+    began = connection._frame_began
     for size in (1, 2):
         client.raw(b"x")
         eventually(lambda: connection._parser._buffer.endswith(b"x" * size))  # noqa: B023
-    assert connection._began == began < connection.heard
+    assert connection._frame_began == began < connection.received_at
 
 
 def test_heart_beats_go_both_ways_and_silence_ends_it(server: Server) -> None:
