@@ -128,7 +128,7 @@ class StompCommands:
             session.on_stop = lambda: connection.next_turn_threadsafe(lambda: connection.fail(_stopped()))
             session.on_quiesce = lambda: connection.next_turn_threadsafe(connection.stop_deliveries)
             self._subscriptions = Subscriptions(connection, session)
-            self._transactions = Transactions(session, self._subscriptions.let_go)
+            self._transactions = Transactions(session, self._subscriptions.release_kept)
             offers = f"{timing.beat * 1000:.0f},{timing.wanted_beat * 1000:.0f}"
             told = {"version": dialect.version, "heart-beat": offers, "server": "qmgr", "session": str(session.number)}
             connection.send_frame("CONNECTED", told)

@@ -25,10 +25,10 @@ class Transaction:
 class Transactions:
     """By the names that the client gave them."""
 
-    def __init__(self, session: Session, let_go: Callable[[int], None]) -> None:
-        """`let_go(bytes)` hears of bodies that a transaction has kept."""
+    def __init__(self, session: Session, release_kept: Callable[[int], None]) -> None:
+        """`release_kept(bytes)` hears of bodies that a transaction has kept."""
         self._session = session
-        self._let_go = let_go
+        self._release_kept = release_kept
         self._open: dict[str, Transaction] = {}
         self._refused = 0  # messages that are held until their transactions end
 
@@ -76,7 +76,7 @@ class Transactions:
         transaction = self.named(name)
         del self._open[name]
         self._refused -= len(transaction.refused)
-        self._let_go(transaction.kept)
+        self._release_kept(transaction.kept)
         return transaction
 
     def _give_back(self, transaction: Transaction, lsn: int) -> Outcome:
