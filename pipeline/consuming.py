@@ -74,7 +74,7 @@ def consume(
     queue: str,
     data_path: str | None = None,
     backout_requeue: bool = True,
-    patience: float = marks.PATIENCE,
+    patience: float = marks.ATTEMPT_TIMEOUT_S,
 ) -> Callable[["DataFrame", int], None]:
     """What `foreachBatch` of a stream of the queue calls: it takes the messages of each batch, and has them worked on.
 

@@ -21,10 +21,10 @@ from logger.reader import ExtentView, LogReader, Record
 from recovery import extent_index
 from recovery.extent_index import ExtentIndex
 
-LOOKS = 6  # at what does not check out, before it is damage
-PAUSE = 0.004  # seconds before the second look; doubled before each further one
-OPEN = 3  # files at a time
-INDEXES = 32  # that this process keeps
+MAX_LOOKS = 6  # at what does not check out, before it is damage
+FIRST_PAUSE_S = 0.004  # doubled before each further look
+MAX_OPEN_FILES = 3
+MAX_INDEXES = 32  # that this process keeps
 
 # By path, and by what the file begins with, which has its checksum: two copies of a log may have two pasts, and so may
 # one log, which was put back from an older copy.
@@ -68,7 +68,7 @@ class Extents:
             if found is None:
                 return None
         _indexes[key] = found
-        while len(_indexes) > INDEXES:
+        while len(_indexes) > MAX_INDEXES:
             _indexes.pop(next(iter(_indexes)))
         return found
 
@@ -140,14 +140,14 @@ class Extents:
         with _told(sequence * self.history.extent_bytes):
             found = self._files.pop(sequence, None) or self._found(sequence)
         self._files[sequence] = found
-        while len(self._files) > OPEN:
+        while len(self._files) > MAX_OPEN_FILES:
             self._files.pop(next(iter(self._files)))[1].close()
         return found
 
     def _found(self, sequence: int) -> tuple[Place, File]:
         """Open the extent where it lies by now; others may be moving it."""
         places: dict[int, Place] = {}
-        for _ in range(LOOKS):
+        for _ in range(MAX_LOOKS):
             found = self._by_name(sequence)
             if found is not None:
                 return found
@@ -241,9 +241,9 @@ class Patience:
     def again(self, exc: LogDamaged) -> None:
         """Wait a moment; raise what was found when that has been done often enough."""
         self._looks += 1
-        if self._looks == LOOKS:
+        if self._looks == MAX_LOOKS:
             raise exc
-        threading.Event().wait(PAUSE * 2 ** (self._looks - 1))
+        threading.Event().wait(FIRST_PAUSE_S * 2 ** (self._looks - 1))
 
     def reset(self) -> None:
         self._looks = 0

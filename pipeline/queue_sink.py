@@ -193,7 +193,7 @@ class Part:
     reach: Reach
     key: Key
     batch: int
-    patience: float = marks.PATIENCE  # seconds that another attempt at it is waited for
+    patience: float = marks.ATTEMPT_TIMEOUT_S  # seconds that another attempt at it is waited for
     life: float | None = None  # seconds that it is remembered; None: until the next batch
 
     def put(self, batches: Iterable[pa.RecordBatch]) -> Put:
@@ -252,7 +252,7 @@ class QueueWriter(DataSourceArrowWriter):
         refuse_unknown(options, "writeId", "batchId", "attemptTimeout")
         self.reach = reach(options, needs_queue=False)
         check_columns(schema, self.reach.queue)
-        self.patience = seconds(options, "attemptTimeout", marks.PATIENCE)
+        self.patience = seconds(options, "attemptTimeout", marks.ATTEMPT_TIMEOUT_S)
         self.batch = whole(options, "batchId", 0)
         named = lowered(options).get("writeid")
         if "batchid" in lowered(options) and not named:
@@ -285,7 +285,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         refuse_unknown(options, "attemptTimeout")
         self.reach = reach(options, needs_queue=False)
         check_columns(schema, self.reach.queue)
-        self.patience = seconds(options, "attemptTimeout", marks.PATIENCE)
+        self.patience = seconds(options, "attemptTimeout", marks.ATTEMPT_TIMEOUT_S)
         self.notes = Notes(self.reach, _folder(lowered(options).get("checkpointlocation")))
         self.notes.refuse_older_marks()
 

@@ -521,7 +521,7 @@ def test_writers_are_made_of_options_and_sent_to_workers(tmp_path: Path) -> None
     assert writer.reach == reach(options)
     fresh = [QueueWriter(said(tmp_path), schema, False) for _ in range(2)]
     assert fresh[0].query != fresh[1].query and fresh[0].life == queue_sink.A_DAY
-    assert QueueStreamWriter(said(tmp_path), schema, False).patience == marks.PATIENCE
+    assert QueueStreamWriter(said(tmp_path), schema, False).patience == marks.ATTEMPT_TIMEOUT_S
 
 
 def test_wrong_options_are_refused_with_one_sentence(tmp_path: Path) -> None:
