@@ -25,7 +25,7 @@ from pipeline.opened import Extents, Patience
 from pipeline.operations import Batch, of_record, of_window
 from pipeline.windows import Places, Window, begins, last_record, lsns_of, windows
 
-ROUNDS = 100  # readings of a log that others write, before its end is what was read by then
+MAX_READINGS = 100  # of a log that others write: its end is what was read by then
 NOT_SYNCED = (errno.EROFS, errno.EBADF, errno.EINVAL)  # what is only read need not be synced, or can't be
 ALL = wanted(EVERYTHING, {})
 
@@ -343,7 +343,7 @@ def _end(log: LogFiles, extents: Extents, since: int | None, durable: int) -> in
     at = since if since is not None else sequences[-1] * size
     resync = since is None
     patience = Patience()
-    for _ in range(ROUNDS):
+    for _ in range(MAX_READINGS):
         found = 0
         try:
             begins = last_record(extents, at) if resync else None  # it is much faster to look for that first

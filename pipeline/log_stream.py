@@ -25,7 +25,7 @@ from pipeline.log_options import LATEST, Asked, lsn_of
 from pipeline.log_table import LogPartition, needs_names, rows_in
 from qmgr.errors import Mistake
 
-LOOKED_EVERY = 0.1  # seconds; Spark would look a hundred times a second at a log to which nothing is added
+POLL_S = 0.1  # Spark would look a hundred times a second at a log to which nothing is added
 
 Offset = dict[str, int | str]
 
@@ -37,7 +37,7 @@ class LogStream(DataSourceStreamReader):
         self.asked = options
         self.target = target
         self._log: LogFiles | None = None  # where it lies, once somebody has asked
-        self._idle = -LOOKED_EVERY  # when there was nothing new
+        self._idle = -POLL_S  # when there was nothing new
         self.seen: int | None = None  # how far the log reached at the last look
         self.began: int | None = None  # where the query begins, once Spark has asked
         self.first_is_empty = False  # the batch that comes next
@@ -135,7 +135,7 @@ class LogStream(DataSourceStreamReader):
 
         Raises LogDamaged, where the log is not the one any more that it was.
         """
-        sleep(max(0.0, self._idle + LOOKED_EVERY - monotonic()))
+        sleep(max(0.0, self._idle + POLL_S - monotonic()))
         log = self.log()
         self.refuse_gone(start)
         seen = self.seen if self.seen is not None and start <= self.seen and self.is_there(self.seen) else None

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 GOOD = 0
 BAD_ARGUMENTS = 2
 DIFFERENT = 10
-PRINTED_EVERY = 10.0  # seconds between two lines of progress where stderr is no terminal
-LOOKED_EVERY = 0.5
+PRINT_EVERY_S = 10.0  # a line of progress, where stderr is no terminal
+POLL_S = 0.5
 OURS = re.compile(r"^\s*((?:logger|recovery|qmgr|pipeline)(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
 CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 OUT_OF_MEMORY = re.compile(
@@ -129,7 +129,7 @@ def _is_told_to_java(text: str) -> bool:
 
 
 Place = int | datetime.datetime  # an LSN, or a moment
-LONGEST_NUMBER = 40  # digits, and so much of a text is shown
+MAX_NUMBER_CHARS = 40  # and so much of a text is shown
 
 
 def place(text: str) -> Place:
@@ -141,8 +141,8 @@ def place(text: str) -> Place:
         at = datetime.datetime.fromisoformat("" if digits else text)
     except ValueError:
         raise Failure(
-            f"{text[:LONGEST_NUMBER]!r} is no LSN and no moment; write 0:0:4615:42406, or 2026-11-21T14:30:00, in UTC "
-            f"or with +hh:mm."
+            f"{text[:MAX_NUMBER_CHARS]!r} is no LSN and no moment; write 0:0:4615:42406, or 2026-11-21T14:30:00, in "
+            f"UTC or with +hh:mm."
         ) from None
     try:
         return at.astimezone(datetime.UTC) if at.tzinfo else at.replace(tzinfo=datetime.UTC)
@@ -273,14 +273,14 @@ def _watch(spark: "SparkSession", text: str, over: threading.Event) -> None:
     terminal = sys.stderr is not None and sys.stderr.isatty()
     last = monotonic()
     shown = ""
-    while not over.wait(LOOKED_EVERY):
+    while not over.wait(POLL_S):
         done, tasks = _tasks(spark)
         line = f"{text}: {done} of {tasks} tasks"
         if not tasks or line == shown or (not done and not terminal):
             continue
         if terminal:
             print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
-        elif monotonic() - last >= PRINTED_EVERY:
+        elif monotonic() - last >= PRINT_EVERY_S:
             say(line)
             last = monotonic()
         else:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, Row
 
 from pipeline.jobs import common, lives, output
-from pipeline.jobs.common import LONGEST_NUMBER, Failure
+from pipeline.jobs.common import MAX_NUMBER_CHARS, Failure
 from pipeline.log_options import microseconds
 from pipeline.report import TEXT, Report, new_chart, over_time
 
@@ -202,7 +202,7 @@ def width_of(text: str) -> int:
     found = re.fullmatch(r"([0-9]{1,18})(s|ms|m|h|d)?", text.strip())
     width = int(found[1]) * UNITS[found[2] or "s"] if found else 0
     if width <= 0:
-        raise Failure(f"{text[:LONGEST_NUMBER]!r} is no length of a window; write 30s, 5m, 1h or 1d.")
+        raise Failure(f"{text[:MAX_NUMBER_CHARS]!r} is no length of a window; write 30s, 5m, 1h or 1d.")
     if width > LONGEST_WINDOW * UNITS["d"]:
         raise Failure(f"a window of {text} is too long; {LONGEST_WINDOW}d is the most.")
     return width
