@@ -19,7 +19,7 @@ from logger.crc import crc32
 from logger.disk import PAGE
 from logger.reader import ExtentView, Record
 from pipeline.filters import Wanted
-from pipeline.opened import Extents, Patience, damaged
+from pipeline.opened import Extents, Retries, damaged
 from recovery.extent_index import BLOCK, SEVERAL, ExtentIndex
 
 WINDOW_BYTES = 4 << 20  # read at a time
@@ -230,7 +230,7 @@ def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
     sequence = start // size
     view = extents.view(sequence)
     at = start if _is_frame(view, start, extents.seed) else sequence * size
-    patience = Patience()
+    retries = Retries()
     least = epoch = 0
     while at < end:
         data = view.read(at, max(least, min(WINDOW_BYTES, max(end - at, PAGE))))
@@ -244,14 +244,14 @@ def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
         if steps.padded:
             return
         if reached > at:
-            patience.reset()
+            retries.reset()
             at, least = reached, 0
             continue
         length = frame.length_at(data, 0, at)
         if len(data) < length <= view.end - at:
             least = length
             continue
-        patience.again(damaged(extents.place(sequence).path, at))
+        retries.wait_or_raise(damaged(extents.place(sequence).path, at))
         extents.close()
         view = extents.view(sequence)
 
