@@ -191,7 +191,7 @@ class Connection:
                 return False
             response = self._answer(head)
         except BadRequest as exc:
-            response, is_last = _told(exc), True  # where its body ends is not known, or it was not read
+            response, is_last = _response_to(exc), True  # where its body ends is not known, or it was not read
         except MQError as exc:
             response = failure(exc)
             is_last = self._session is None  # it was not let in, and its body not read: that is no request
@@ -205,10 +205,10 @@ class Connection:
 
     def _linger(self) -> None:
         """Read on for a moment, since a client that still sends would be cut off before it has heard why."""
-        within = self._seconds() + LINGER_S
+        within = self._now_s() + LINGER_S
         self._say_end()
         self._socket.shutdown(socket.SHUT_WR)
-        while self._more(within, CHUNK_BYTES):
+        while self._receive(within, CHUNK_BYTES):
             self._read = b""
 
     def _say_end(self) -> None:
@@ -222,17 +222,17 @@ class Connection:
         """The next request's; None when the client sends no more."""
         known = self._session is not None
         channels = self._service.channels
-        within = self._seconds() + (channels.idle_timeout if known else channels.connect_timeout)
+        within = self._now_s() + (channels.idle_timeout if known else channels.connect_timeout)
         while (length := self._read.find(END)) < 0 or length > MOST_HEAD:
             if length > 0 or len(self._read) > MOST_HEAD:
                 raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head is over {MOST_HEAD} bytes long")
             try:
-                if not self._more(within, MOST_HEAD):
+                if not self._receive(within, MOST_HEAD):
                     return None
             except TimeoutError:
                 if not self._read:
                     raise
-                raise _late("the head of the request was") from None
+                raise _timed_out("the head of the request was") from None
             if self._read.startswith(TLS_HANDSHAKE):  # its client would wait until the time is up
                 raise bad("this listener speaks HTTP without TLS, and the client begins with TLS")
             check_begin(self._read)
@@ -245,23 +245,23 @@ class Connection:
         body = bytearray(self._read[: head.length])  # a list of what comes could be many times as large
         missing = head.length - len(body)
         self._read = self._read[head.length :]
-        within = self._seconds() + self._service.channels.idle_timeout
+        within = self._now_s() + self._service.channels.idle_timeout
         while missing > 0:
             try:
-                if not self._more(within, min(missing, CHUNK_BYTES)):
+                if not self._receive(within, min(missing, CHUNK_BYTES)):
                     raise ConnectionError("the client is gone")
             except TimeoutError:
-                raise _late("the body of the request was") from None
+                raise _timed_out("the body of the request was") from None
             body += self._read
             missing -= len(self._read)
             self._read = b""
         return bytes(body)
 
-    def _seconds(self) -> float:
+    def _now_s(self) -> float:
         return self._service.clock.elapsed_ns() / 1e9
 
-    def _more(self, within: float, most: int) -> bool:
-        self._socket.settimeout(max(0.001, within - self._seconds()))
+    def _receive(self, within: float, most: int) -> bool:
+        self._socket.settimeout(max(0.001, within - self._now_s()))
         data = self._socket.recv(most)
         self._read += data
         if data and self.stranger is not None:
@@ -292,19 +292,21 @@ class Connection:
     def _answer(self, head: Head) -> Response:
         manager = self._service.manager
         if head.path == ("healthz",):
-            return self._said(head, Response(body=b"ok\n", content_type="text/plain") if manager.healthy else _ill())
+            return self._read_only(
+                head, Response(body=b"ok\n", content_type="text/plain") if manager.healthy else _not_running()
+            )
         if head.path == ("metrics",) and self._listener.config.metrics:
             body = metrics.exposition(manager, len(self._service.sessions)).encode()
-            return self._said(head, Response(body=body, content_type=metrics.CONTENT_TYPE))
-        session = self._admitted(head)
-        return Messaging(session, self._seconds, self.gone).answer(head, self._body(head))
+            return self._read_only(head, Response(body=body, content_type=metrics.CONTENT_TYPE))
+        session = self._session_for(head)
+        return Messaging(session, self._now_s, self.gone).answer(head, self._body(head))
 
-    def _said(self, head: Head, response: Response) -> Response:
+    def _read_only(self, head: Head, response: Response) -> Response:
         if head.method not in ("GET", "HEAD") or head.length:
             raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, "use GET", Allow="GET, HEAD")
         return response
 
-    def _admitted(self, head: Head) -> Session:
+    def _session_for(self, head: Head) -> Session:
         """The session of the user who this request says it is from."""
         credentials = head.headers.get("authorization", "")
         nobody_is_asked = self._listener.config.authentication == ("NONE",)
@@ -333,7 +335,7 @@ class Connection:
         try:
             if "EXTERNAL" in mechanisms and not credentials and isinstance(self._socket, ssl.SSLSocket):
                 return self._service.authority.exchange("EXTERNAL", certified(self._socket)).step(b"").user or ""
-            user, password = _basic(credentials) if "PLAIN" in mechanisms else ("", "")
+            user, password = _decode_basic(credentials) if "PLAIN" in mechanisms else ("", "")
             self._service.authority.check_password(user, password)
             return user
         except NotAuthorized as exc:
@@ -354,7 +356,7 @@ def _check_host(host: str, address: str) -> None:
             raise BadRequest(HTTPStatus.FORBIDDEN, text) from None
 
 
-def _basic(credentials: str) -> tuple[str, str]:
+def _decode_basic(credentials: str) -> tuple[str, str]:
     scheme, _, encoded = credentials.partition(" ")
     try:
         user, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
@@ -365,18 +367,18 @@ def _basic(credentials: str) -> tuple[str, str]:
     return user, password
 
 
-def _late(what: str) -> BadRequest:
+def _timed_out(what: str) -> BadRequest:
     return BadRequest(HTTPStatus.REQUEST_TIMEOUT, f"{what} not complete in time (IdleTimeout, ConnectTimeout)")
 
 
-def _told(exc: BadRequest) -> Response:
+def _response_to(exc: BadRequest) -> Response:
     response = failure(exc)
     if exc.status is HTTPStatus.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = 'Basic realm="qmgr", charset="UTF-8"'
     return response
 
 
-def _ill() -> Response:
+def _not_running() -> Response:
     return Response(
         status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"the queue manager is not running\n", content_type="text/plain"
     )

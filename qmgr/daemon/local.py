@@ -61,7 +61,7 @@ class LocalListener:
         self._listening: Socket | None = None
         self._unbind: Callable[[], None] = lambda: None
         self._strangers = Strangers(service.clock.elapsed_ns, partial(service.say, "AMQ9032", name=place.listener))
-        self._unknown: dict[Socket, tuple[Stranger, Socket]] = {}  # and what hangs up: TLS takes the first one over
+        self._by_socket: dict[Socket, tuple[Stranger, Socket]] = {}  # and what hangs up: TLS takes the first one over
         self._refusing = self._closed = False
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class LocalListener:
         if listening is not None:
             self._unbind()
             sockets.close(listening)
-        for _, handle in list(self._unknown.values()):
+        for _, handle in list(self._by_socket.values()):
             sockets.hang_up(handle)
         self._clients.close()
 
@@ -102,7 +102,7 @@ class LocalListener:
                 self._let_in(sock)
             except (OSError, RuntimeError, MemoryError) as exc:  # a RuntimeError: the system has no more threads
                 if sock is not None:
-                    self._known(sock)
+                    self._leave_strangers(sock)
                     sockets.close(sock)
                 if self._closed:
                     return
@@ -117,12 +117,12 @@ class LocalListener:
         handle = sock.dup()
         while (stranger := self._strangers.admit(partial(sockets.hang_up, handle))) is None:
             self._service.clock.wait(threading.Event(), ACCEPT_RETRY_S)
-        self._unknown[sock] = stranger, handle
+        self._by_socket[sock] = stranger, handle
         start_thread(lambda: self._serve(sock), f"qmgr {self._place.name} client")
 
-    def _known(self, sock: Socket) -> None:
+    def _leave_strangers(self, sock: Socket) -> None:
         """It is no stranger any more."""
-        known = self._unknown.pop(sock, None)
+        known = self._by_socket.pop(sock, None)
         if known is not None:
             self._strangers.leave(known[0])
             known[1].close()
@@ -133,11 +133,11 @@ class LocalListener:
         try:
             sock = self._place.welcome(accepted)
             sockets.limit_send(sock, self._service.channels.connect_timeout)
-            kept = self._first(accepted, sock)
+            kept = self._handshake(accepted, sock)
         except Exception as exc:
             self._say_why(accepted, sock, exc)
         finally:
-            self._known(accepted)
+            self._leave_strangers(accepted)
             if not kept:
                 sockets.close(sock)
 
@@ -150,7 +150,7 @@ class LocalListener:
             exc = Unavailable(f"the connection is closed: {exc}", reason=Reason.CONNECTION_BROKEN)
         sockets.send_at_once(sock, wire.error_reply(exc))
 
-    def _first(self, accepted: Socket, sock: Socket) -> bool:
+    def _handshake(self, accepted: Socket, sock: Socket) -> bool:
         """The first frame says what the socket is. True: it is an anchor, which nobody reads, or others serve it."""
         service = self._service
         frame = _first_frame(service, sock)
@@ -168,7 +168,7 @@ class LocalListener:
             told = self._hello(rest)
             peer, rights, proof = self._place.peer(sock, told)
             client = self._clients.open(sock, peer, rights, told)
-            self._known(accepted)
+            self._leave_strangers(accepted)
             self._welcome(sock, client, proof)
             return True
         client = self._clients.find(rest)
@@ -184,7 +184,7 @@ class LocalListener:
         client.join(sock, calls)
         lost: Exception | None = None
         try:
-            self._known(accepted)
+            self._leave_strangers(accepted)
             sockets.limit_receive(sock, 0.0)
             sockets.limit_send(sock, service.channels.idle_timeout)
             sock.sendall(wire.reply(wire.OK, b""))
@@ -374,13 +374,15 @@ def authenticate(service: ServiceFace, config: ListenerConfig, sock: Socket, tol
     Whatever it is for which somebody is not let in, the error log says so too.
     """
     try:
-        return _shown(service, config, sock, told)
+        return _authenticated(service, config, sock, told)
     except NotAuthorized as exc:
         service.authority.refused(exc.name, exc, _address(sock))
         raise
 
 
-def _shown(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dict[str, Any]) -> tuple[str, bytes]:
+def _authenticated(
+    service: ServiceFace, config: ListenerConfig, sock: Socket, told: dict[str, Any]
+) -> tuple[str, bytes]:
     """The client has named a mechanism and sent its first part; challenges and answers follow until it is known."""
     mechanism = told["mechanism"]
     if mechanism not in config.authentication:

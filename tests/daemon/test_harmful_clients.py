@@ -179,7 +179,7 @@ def test_row_76_what_a_connection_needs_runs_out_and_comes_back(
     with served.connect() as other:
         assert other.get("A").body == b"x"
     assert sum("a connection can't be taken" in line for line in served.service.said) == 1
-    assert not served.listener._unknown
+    assert not served.listener._by_socket
 
 
 def test_row_77_units_of_work_that_a_client_leaks_are_bounded(served: Served, connection: qmgr.Connection) -> None:
@@ -216,7 +216,7 @@ def test_row_76_a_stranger_for_whom_there_is_no_thread_takes_no_room(
         assert RawSocket(served.path).is_closed()
     with served.connect() as other:
         other.put("A", b"x")
-    until(lambda: not served.listener._unknown)
+    until(lambda: not served.listener._by_socket)
     assert len(served.listener._strangers) == 0
 
 

@@ -133,7 +133,7 @@ def test_row_76_nor_do_those_who_would_speak_the_client_protocol(
         assert "'name': 'far'" in said
         for one in silent:
             one.close()
-        until(lambda: not listening._unknown and not len(listening._strangers))
+        until(lambda: not listening._by_socket and not len(listening._strangers))
         listening.close()
 
 
