@@ -72,7 +72,7 @@ class LogStream(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises LogDamaged, OSError."""
         yield from rows_in(partition, self.target)
-        worker.settle()
+        worker.freeze_loaded()
 
     def log(self) -> LogFiles:
         if self._log is None:

@@ -43,14 +43,14 @@ class Range:
 
         Memory is bounded by what units of work in flight have put to the queues.
         """
-        return _Reading(self, disk or PosixDisk(), _remembered(self) if disk is None else None).batches()
+        return _Reading(self, disk or PosixDisk(), _cached_history(self) if disk is None else None).batches()
 
 
 # A process of Spark reads many batches of a log, and a look at each file of a long one takes longer than a small batch.
 _histories: dict[tuple[bytes, tuple[str, ...], int], History] = {}
 
 
-def _remembered(range_: Range) -> History:
+def _cached_history(range_: Range) -> History:
     """Where the extents of the log lie, as far as this process has looked; those that are new are looked for."""
     log = range_.log
     key = log.log_id, log.directories, log.extent_bytes
