@@ -166,7 +166,7 @@ class Link:
             sock.sendall(frame)
             answer = sockets.receive(sock, MAX_REPLY_BYTES)
         except sockets.Gone as exc:
-            if sockets.is_late(exc):
+            if sockets.is_timeout(exc):
                 self.broken = True  # as where nothing is heard of a call
                 raise self._unanswered(f"it has said nothing for {seconds:g} seconds", self._target.if_silent) from exc
             raise self._closed(sock, str(exc)) from exc
@@ -297,7 +297,7 @@ class Link:
         """The other end is gone."""
         sockets.close(sock)
         self.close()
-        if self.timeout is not None and sockets.is_late(exc):
+        if self.timeout is not None and sockets.is_timeout(exc):
             return Broken(f"it has said nothing for {self.timeout:g} seconds")
         told = exc.strerror if isinstance(exc, OSError) else str(exc)
         return Broken(told or "the queue manager has closed it")
@@ -371,7 +371,7 @@ class Link:
         """End the session, and wait until what it had begun is backed out, unless that takes long."""
         if not self.broken:
             self.broken = True
-            sockets.say_no_more(self._anchor)
+            sockets.shutdown_send(self._anchor)
             sockets.await_end(self._anchor, LEAVE_TIMEOUT_S)
         self.close()
 

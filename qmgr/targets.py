@@ -138,7 +138,7 @@ class Remote:
             sock = sockets.connect_tcp(self.host, self.port, CONNECT_TIMEOUT_S)
         except OSError as exc:
             text = f"nobody listens at {place} for queue manager {self.name!r} ({exc})"
-            if sockets.is_of_the_name(exc):
+            if sockets.is_name_error(exc):
                 text = f"queue manager {self.name!r} is to be at {place}, and where that is nobody knows ({exc})"
             raise Unavailable(text, name=self.name) from exc
         if self.tls is None:

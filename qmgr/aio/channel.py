@@ -118,7 +118,7 @@ class Channel(asyncio.Protocol):
     def abandon(self) -> None:
         """In a forked child: the socket is the parent's, and so is what the loop has of it in its selector."""
         self._transport = None
-        sockets.forget(self._sock)
+        sockets.close_here(self._sock)
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():  # no answer comes here, and whoever is cancelled waits for it
             answer.set_exception(Broken("the session is the parent's of this process"))

@@ -103,7 +103,7 @@ class Calls:
     def dismiss(self) -> None:
         """The queue manager is ending: answer the call that is under way, and no other; one that waits hears why."""
         self._dismissed = True
-        sockets.hear_no_more(self.sock)
+        sockets.shutdown_receive(self.sock)
         self.recheck_waits()
 
     def recheck_waits(self) -> None:
@@ -250,7 +250,7 @@ class Calls:
         if self._send_lock.acquire(blocking=False):  # else it is told how far the call has come, or has its answer
             try:
                 if self._beats_on:
-                    sockets.send_at_once(self.sock, ALIVE)
+                    sockets.send_if_room(self.sock, ALIVE)
             finally:
                 self._send_lock.release()
 

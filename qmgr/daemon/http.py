@@ -269,11 +269,11 @@ class Connection:
         return bool(data)
 
     def _send(self, data: bytes) -> None:
-        sockets.send_patiently(self._socket, data, self._service.channels.idle_timeout)
+        sockets.send_all(self._socket, data, self._service.channels.idle_timeout)
 
     def gone(self) -> bool:
         """Has the client closed the connection, as far as can be seen? Asked while a call waits and when it is done."""
-        if sockets.has_left(self._socket):  # else what it has sent before that stands in front of it
+        if sockets.peer_has_closed(self._socket):  # else what it has sent before that stands in front of it
             return True
         self._socket.setblocking(False)
         try:

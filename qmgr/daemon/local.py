@@ -148,7 +148,7 @@ class LocalListener:
         if not isinstance(exc, MQError):
             self._service.say("AMQ9207", peer=sockets.name_of(accepted, self._place.name), text=str(exc))
             exc = Unavailable(f"the connection is closed: {exc}", reason=Reason.CONNECTION_BROKEN)
-        sockets.send_at_once(sock, wire.error_reply(exc))
+        sockets.send_if_room(sock, wire.error_reply(exc))
 
     def _handshake(self, accepted: Socket, sock: Socket) -> bool:
         """The first frame says what the socket is. True: it is an anchor, which nobody reads, or others serve it."""

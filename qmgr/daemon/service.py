@@ -182,7 +182,7 @@ class Service:
                 listener = make(self, config)
                 self._start(listener)
             except OSError as exc:
-                text = sockets.why(exc) + LISTEN_ADVICE.get(exc.errno or 0, "").format(self.location.ini)
+                text = sockets.system_message(exc) + LISTEN_ADVICE.get(exc.errno or 0, "").format(self.location.ini)
                 self.say("AMQ9218", name=config.name, address=config.address, port=config.port, text=text)
                 text = f"AMQ9218E: listener {config.name!r} can't use {config.address}, port {config.port}: {text}"
                 raise Unavailable(text, name=self.name) from exc

@@ -530,11 +530,11 @@ class Connection(asyncio.Protocol):
 
         Over TLS the first stands still, since what is encrypted waits elsewhere.
         """
-        return self._transport.get_write_buffer_size(), sockets.outgoing(self._socket)[0]
+        return self._transport.get_write_buffer_size(), sockets.send_progress(self._socket)[0]
 
     def _waits(self) -> bool:
         """Is there anything that the client has not let us send yet?"""
-        return bool(self._transport.get_write_buffer_size()) or sockets.outgoing(self._socket)[1]
+        return bool(self._transport.get_write_buffer_size()) or sockets.send_progress(self._socket)[1]
 
     def _check_silent(self, now: float) -> None:
         """Is the client still there, and does it go on with what it has begun?"""

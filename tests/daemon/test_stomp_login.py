@@ -236,7 +236,7 @@ def test_an_address_that_is_taken_is_an_error(tmp_path: Path) -> None:
         other = StompListener(server.service, config_of(port=server.port))
         with pytest.raises(OSError) as caught:
             other.start()
-        assert sockets.why(caught.value) == "Address already in use"
+        assert sockets.system_message(caught.value) == "Address already in use"
         other.close()
 
 
