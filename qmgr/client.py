@@ -65,7 +65,7 @@ def connect(
     NotAuthorized (2035).
     """
     target = targets.find(name_or_url, data_path, targets.Identity(user, password, ca, certificate, key))
-    return Connection(target, targets.shown(application), links.check_timeout(timeout))
+    return Connection(target, targets.application_name(application), links.check_timeout(timeout))
 
 
 class Connection:

@@ -69,7 +69,7 @@ def connect(
     Takes what `qmgr.connect` takes, and raises the same.
     """
     target = targets.find(name_or_url, data_path, targets.Identity(user, password, ca, certificate, key))
-    told = targets.shown(application)
+    told = targets.application_name(application)
     patience = link.check_timeout(timeout)
 
     async def begin() -> Connection:
