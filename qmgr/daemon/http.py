@@ -20,7 +20,7 @@ from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon import metrics
 from qmgr.daemon.hardship import Hardship
-from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, bad, check_begin, parse
+from qmgr.daemon.http_frames import END, MAX_HEAD_BYTES, BadRequest, Head, Response, bad, check_begin, parse
 from qmgr.daemon.http_messaging import Messaging, failure
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import certified, context_of, say_why
@@ -223,11 +223,12 @@ class Connection:
         known = self._session is not None
         channels = self._service.channels
         within = self._now_s() + (channels.idle_timeout if known else channels.connect_timeout)
-        while (length := self._read.find(END)) < 0 or length > MOST_HEAD:
-            if length > 0 or len(self._read) > MOST_HEAD:
-                raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head is over {MOST_HEAD} bytes long")
+        while (length := self._read.find(END)) < 0 or length > MAX_HEAD_BYTES:
+            if length > 0 or len(self._read) > MAX_HEAD_BYTES:
+                text = f"the head is over {MAX_HEAD_BYTES} bytes long"
+                raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)
             try:
-                if not self._receive(within, MOST_HEAD):
+                if not self._receive(within, MAX_HEAD_BYTES):
                     return None
             except TimeoutError:
                 if not self._read:
@@ -278,9 +279,9 @@ class Connection:
         self._socket.setblocking(False)
         try:
             if isinstance(self._socket, ssl.SSLSocket):  # which can't be looked into without reading
-                if len(self._read) > MOST_HEAD:
+                if len(self._read) > MAX_HEAD_BYTES:
                     return False
-                data = self._socket.recv(MOST_HEAD)
+                data = self._socket.recv(MAX_HEAD_BYTES)
                 self._read += data
                 return not data
             return not self._socket.recv(1, socket.MSG_PEEK)

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote, unquote
 
-from qmgr.daemon.http_frames import MOST_HEAD, BadRequest, Head, Response, bad
+from qmgr.daemon.http_frames import MAX_HEAD_BYTES, BadRequest, Head, Response, bad
 from qmgr.errors import (
     Damaged,
     Inhibited,
@@ -44,7 +44,7 @@ QUERIES = {"messageId", "correlationId", "wait", "limit"}
 HEX_ID = re.compile("[0-9A-Fa-f]{48}")
 MAX_WAIT_MS = 24 * 3600 * 1000
 CHECK_EVERY_S = 1.0  # of waiting, whether the client is there
-DEFAULT_LIMIT, MOST_LISTED = 10, 10_000
+DEFAULT_LIMIT, MAX_LIMIT = 10, 10_000
 
 
 def failure(exc: Exception) -> Response:
@@ -168,7 +168,7 @@ class Messaging:
         return response_of(next(self._session.browse(queue, **selectors(head)), None))
 
     def _list(self, queue: str, head: Head, body: bytes) -> Response:
-        limit = _number(head.query, "limit", DEFAULT_LIMIT, MOST_LISTED)
+        limit = _number(head.query, "limit", DEFAULT_LIMIT, MAX_LIMIT)
         some = islice(self._session.browse(queue, **selectors(head)), limit)
         found = [
             {
@@ -255,9 +255,10 @@ def response_of(message: Message | None) -> Response:
 def _check_short(response: Response) -> None:
     """Clients give up a response with more headers than they take, and the message would be lost with it."""
     size = len(response.encode(wall_us=0, keep_alive=True, without_body=True))
-    if size > MOST_HEAD:
+    if size > MAX_HEAD_BYTES:
         text = (
-            f"properties of the message make {size} bytes of headers, more than the {MOST_HEAD} that all clients take"
+            f"properties of the message make {size} bytes of headers, more than the {MAX_HEAD_BYTES} that "
+            f"all clients take"
         )
         raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, f"{text}, so it stays; get it by STOMP or by qmgr.connect")
 

@@ -66,7 +66,7 @@ def _row(words: list[Parameter], length: int) -> Row:
 
 
 def _abbreviates(word: str, verb: str) -> bool:
-    return verb.startswith(word) and (len(word) >= grammar.SHORTEST_VERB or word == verb)
+    return verb.startswith(word) and (len(word) >= grammar.MIN_VERB_CHARS or word == verb)
 
 
 def _objects(verb: str) -> list[str]:
