@@ -72,7 +72,7 @@ def closed(name: str) -> Unavailable:
 
 
 def too_many_wait(most: int, name: str) -> Unavailable:
-    """What a get hears that would take the last socket, for as long as it waits."""
+    """What a get raises that would wait with the last socket, which is for the other calls."""
     text = f"a client waits for messages in {most} calls at a time at most"
     return Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED, name=name)
 
@@ -131,7 +131,7 @@ class Link:
         self.token: str = facts["session"]
         self.longest: int = facts["longest"]
         self.calls: int = facts.get("calls", DEFAULT_CALLS)
-        self._wait_slots = [None] * (self.calls - 1)  # gets that do leave one socket to the other calls
+        self._wait_slots = [None] * (self.calls - 1)  # for gets that wait: one socket is left to the other calls
         self.number: int = facts["number"]
 
     def _greet(self, target: Target, application: str, replaces: str) -> dict[str, Any]:
@@ -229,8 +229,8 @@ class Link:
     ) -> list[bytes]:
         """Ask, and return the frames of an answer that may have several. Raises as `exchange`.
 
-        `hear` is told how far the call has come. `waits`: it may take
-        long, and small frames that come before the answer say that it is at work.
+        `hear` is told how far the call has come. `waits`: it may take long, and small frames that come before the
+        answer say that it is at work.
         """
         if not waits or frame[4] not in (wire.GET, wire.GET_MANY):
             return self._stream(frame, hear, waits=waits)
@@ -303,7 +303,10 @@ class Link:
         return Broken(told or "the queue manager has closed it")
 
     def close_cursor(self, cursor: int) -> None:
-        """Of a browse or replay that nobody reads any more. Raises Broken, MQError: who browses next tries again."""
+        """Close the cursor of a browse or replay that nobody reads any more.
+
+        Raises Broken, MQError; then the next browse tries again.
+        """
         try:
             self.exchange(wire.request(wire.CLOSE, 0, cursor))
         except Broken:

@@ -186,9 +186,9 @@ class TlsSocket(ssl.SSLSocket):
 
 
 class UnixSocket(socket.socket):
-    """A client's. It waits in poll: who waits in recv is woken also when the other end takes what it was sent.
+    """A client's. It waits in poll: a wait in recv also ends when the other end takes what it was sent.
 
-    That is for nothing, and takes as long as the answer to a small call.
+    Such a wake-up is for nothing, and takes as long as the answer to a small call.
     """
 
     def __init__(self) -> None:
@@ -338,8 +338,8 @@ def _short_path(path: str) -> Iterator[str]:
 def listen_unix(path: str) -> tuple[Socket, int]:
     """(a socket that listens there for this user only, the number of its file).
 
-    The caller owns the place: a socket that lies there is one of the dead. It gets its name when it accepts, so nobody
-    finds one that does not. Raises OSError.
+    The caller owns the place: a socket that lies there is of a process that is gone. The new one gets its name once it
+    accepts, so nobody finds it before that. Raises OSError.
     """
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):

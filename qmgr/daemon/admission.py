@@ -42,7 +42,7 @@ class Admission:
         return session
 
     def exchange(self, mechanism: str, certified: str | None = None) -> sasl.Server:
-        """The server's side of saying who one is. `certified`: who the client's certificate says that it is."""
+        """The server's side of an authentication. `certified`: who the client is by its certificate."""
         return sasl.server(mechanism, self._find, self._entropy, certified)
 
     def check_password(self, user: str, password: str) -> None:

@@ -175,7 +175,7 @@ class Calls:
         `soon`: no other call goes with that force, as far as one can tell, so the disk may begin at once. After a force
         the answer is what `after_force` makes of it. Raises ProtocolError for what is no request; Gone.
         """
-        if self._client.closed:  # what it had sent before nobody hears the answer of: it was not under way
+        if self._client.closed:  # nobody hears the answer to what it sent before; that was not under way yet
             raise EOFError("the client is gone")
         self._op, self._begun, self._lsn, self._may_wait, self._force_soon = frame[4], None, 0, may_wait, soon
         try:
@@ -361,7 +361,7 @@ class Calls:
         return wire.pages(messages, self._begun)
 
     def _check_permitted(self, verb: str, name: str) -> None:
-        """What is refused is said in the error log, by a thread that may wait. Raises TakesWaiting."""
+        """A refusal is said in the error log, which takes waiting. Raises TakesWaiting where this thread may not."""
         if not self._may_wait and not self._session.rights.permits(verb, name):
             raise TakesWaiting
 

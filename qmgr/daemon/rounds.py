@@ -142,7 +142,7 @@ class Rounds:
             self._force(turn, highest)
 
     def _spin(self) -> list[Calls]:
-        """Those by whom something comes right after the round before."""
+        """The sockets by which something comes right after the round before; looks for a moment without sleeping."""
         ticks = self._service.clock.elapsed_ns
         end = ticks() + SPIN_NS
         while not (there := self._ready(0.0)) and ticks() < end:

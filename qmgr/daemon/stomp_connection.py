@@ -195,7 +195,7 @@ class Connection(asyncio.Protocol):
             self._do_frames()
 
     def eof_received(self) -> bool:
-        """The client says no more. It still hears what it is owed, but over TLS, where both ends end at once."""
+        """The client sends no more. It still gets the replies that are due, but over TLS both ends close at once."""
         self._flush()  # what this turn of the loop has to say: a transport that closes takes nothing more
         if self._closing or not self._pending or not self._transport.can_write_eof():
             return False  # close
