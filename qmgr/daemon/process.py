@@ -40,7 +40,7 @@ KILLED_STATUS = 128 + signal.SIGKILL  # how a shell tells such an end
 EXTENSION_US = 30_000_000  # asked of the service manager each time
 
 
-class Teller(Protocol):
+class StartReporter(Protocol):
     """Who hears of the start: a terminal, or the command that waits for it."""
 
     def line(self, text: str) -> None:
@@ -73,7 +73,7 @@ class Failed:
 class Daemon:
     """Runs one service. Made and run in the main thread of a process that does nothing else."""
 
-    def __init__(self, service: Service, teller: Teller, *, background: bool) -> None:
+    def __init__(self, service: Service, reporter: StartReporter, *, background: bool) -> None:
         hangup = () if background else (signal.SIGHUP,)
         if background:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -82,7 +82,7 @@ class Daemon:
         self._service = service
         service.on_end_asked = lambda mode: self._wakeups.say(Asked(STEPS[mode]))
         service.on_failure = lambda: self._wakeups.say(Failed())
-        self._teller = teller
+        self._reporter = reporter
         self._notifier = Notifier()
         self._step = NOTHING
         self._failed = False
@@ -111,9 +111,9 @@ class Daemon:
             gc.freeze()  # what is there by now stays: it is not looked at again and again
             manager = service.manager
             for line in start_lines(manager, _outdated(service)):
-                self._teller.line(line)
+                self._reporter.line(line)
             self._notifier.say(READY=1, STATUS=f"Queue manager {service.name}: {Stage.RUNNING}")
-            self._teller.ready()
+            self._reporter.ready()
         return error
 
     def _serve(self) -> BaseException | None:

@@ -510,7 +510,7 @@ def test_a_notifier_without_an_address_says_nothing_to_nobody() -> None:
 
 
 class Quiet:
-    """A Teller that notes whether it was told."""
+    """A StartReporter that notes whether it was told."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
