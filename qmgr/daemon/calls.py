@@ -129,7 +129,7 @@ class Calls:
         self._serve_one(sockets.receive_rest(self.sock, data, self._longest, self._idle, self._clock.elapsed_ns))
 
     def _serve_one(self, frame: bytes) -> None:
-        if self._service.sessions.pressed:
+        if self._service.sessions.needs_checkpoint:
             self._session.manager.look_around()
         done = self.answer(frame)
         assert done is not None, "this thread may wait"
@@ -420,7 +420,7 @@ class Calls:
                 finally:
                     engine.leave(queue, waiter, its, looked=looked)
         if self._session.quiescing and not self._client.closed:
-            raise self._session.told_to_end()
+            raise self._session.quiescing_error()
         if self._dismissed:
             name = self._session.manager.name
             raise Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_STOPPING, name=name)

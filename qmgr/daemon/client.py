@@ -32,7 +32,7 @@ PAGE_BYTES = 256 << 10  # of messages after which a page is sent
 Begins = tuple[UnitOfWork, Begun]
 
 
-class Hangable(Protocol):
+class SocketServer(Protocol):
     """Who serves a socket."""
 
     over: threading.Event  # nobody serves it any more
@@ -101,7 +101,7 @@ class Client:
         self._numbers = itertools.count(1)
         self._ended: OrderedDict[int, tuple[int, UowState]] = OrderedDict()
         self._unbegun: set[int] = set()
-        self._sockets: dict[Socket, Hangable] = {}
+        self._sockets: dict[Socket, SocketServer] = {}
         self._lock = threading.Lock()
         self.closed = False
 
@@ -112,7 +112,7 @@ class Client:
         """Calls at a time, each of which has a socket."""
         return MAX_SOCKETS if self.session.peer.channel == LOCAL else MAX_FAR_SOCKETS
 
-    def join(self, sock: Socket, calls: "Hangable") -> None:
+    def join(self, sock: Socket, calls: "SocketServer") -> None:
         """One more socket for calls. Raises Unavailable."""
         with self._lock:
             if self.closed:

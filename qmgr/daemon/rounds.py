@@ -155,7 +155,7 @@ class Rounds:
     def _round(self, there: list[Calls], waiting: Waiting) -> int:
         """Answer each of them once, those excepted that have to wait for a force; the LSN that this must reach."""
         highest = 0
-        pressed = self._service.sessions.pressed  # a call may have to wait for a checkpoint, and no other for that call
+        needs_checkpoint = self._service.sessions.needs_checkpoint  # no other call waits with one for it
         alone = not self._contended and len(there) == 1
         for calls in there:
             if calls in waiting:  # what it says before it has its answer can wait
@@ -163,7 +163,7 @@ class Rounds:
             try:
                 data = calls.receive_now()
                 done = None
-                if calls.is_quick_request(data) and not pressed:
+                if calls.is_quick_request(data) and not needs_checkpoint:
                     done = calls.answer(data, may_wait=False, soon=alone)
             except BlockingIOError:  # there was nothing after all
                 continue

@@ -198,7 +198,7 @@ class StompCommands:
 
     def _check_not_ending(self) -> None:
         if self._session is not None and self._session.quiescing:
-            raise self._session.told_to_end()
+            raise self._session.quiescing_error()
         if self._shared.ending:
             raise Unavailable("the queue manager is ending; nothing new can begin", reason=Reason.Q_MGR_QUIESCING)
 

@@ -266,7 +266,7 @@ def test_who_outruns_checkpoints_waits_for_one_elsewhere(
     engine.attention = True
     connection.put("A", BODY)
     assert engine.checkpointer.count > taken
-    assert not served.manager.sessions.pressed
+    assert not served.manager.sessions.needs_checkpoint
     assert waited and ROUNDS not in waited
 
 
@@ -484,7 +484,7 @@ def test_row_02_what_is_done_by_a_thread_that_may_wait_is_told_when_it_is_safe(
         raise Unavailable("the log can't be written", reason=Reason.Q_MGR_NOT_AVAILABLE)
 
     all_there(served, 1)
-    monkeypatch.setattr(Sessions, "pressed", True)
+    monkeypatch.setattr(Sessions, "needs_checkpoint", True)
     monkeypatch.setattr(served.manager, "force", noted)
     assert raw.calls.ask(put())[1].op == wire.OK
     assert early == [False]
