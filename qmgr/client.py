@@ -97,11 +97,11 @@ class Connection:
         """The session; another one where it was lost."""
         link = self._link
         if link.broken or self._closed:
-            return self._again()
+            return self._reconnect()
         link.check(self.name)
         return link
 
-    def _again(self) -> Link:
+    def _reconnect(self) -> Link:
         with self._connecting:
             if self._link.broken and not self._closed:
                 replaces = "" if self._link.forked else self._link.token
@@ -149,9 +149,9 @@ class Connection:
     ) -> list[tuple[bytes, wire.Reply]]:
         link = link or self._connected()
         try:
-            for _ in link.leftover[:]:
+            for _ in link.unclosed_cursors[:]:
                 with contextlib.suppress(IndexError):  # another thread has taken it
-                    link.close_cursor(link.leftover.pop())
+                    link.close_cursor(link.unclosed_cursors.pop())
             return list(links.decode_all(link.stream(frame, hear, waits=waits)))
         except Broken as exc:
             raise links.lost(self.name, exc) from exc
@@ -431,7 +431,7 @@ class Connection:
 
 
 class _Cursor:
-    """By which the daemon knows a browse, until nobody reads it any more: its generator has it, begun or not."""
+    """The number by which the daemon knows a browse, for as long as its generator is there, begun or not."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -447,7 +447,7 @@ class _Cursor:
 
     def __del__(self) -> None:
         if self.number and not self.link.broken:
-            self.link.leftover.append(self.number)  # not now: it may be collected anywhere
+            self.link.unclosed_cursors.append(self.number)  # not now: it may be collected anywhere
 
 
 class RemoteReplay:
@@ -456,14 +456,14 @@ class RemoteReplay:
     def __init__(self, connection: Connection, link: Link, queue: str | int, start: Where, end: Where | None) -> None:
         self._connection = connection
         self._link = link
-        self._most = FIRST_PAGE
-        self._over: BaseException | None = StopIteration()  # until it has begun
-        asked = values.dumps({"queue": queue, "start": start, "end": end, "most": self._most})
-        self._take(wire.request(wire.REPLAY, 0, 0, "", asked))
+        self._page_limit = FIRST_PAGE
+        self._end: BaseException | None = StopIteration()  # until it has begun
+        asked = values.dumps({"queue": queue, "start": start, "end": end, "most": self._page_limit})
+        self._fetch_page(wire.request(wire.REPLAY, 0, 0, "", asked))
         self._bookmark = self._page.first
-        self._over = None
+        self._end = None
 
-    def _take(self, frame: bytes) -> None:
+    def _fetch_page(self, frame: bytes) -> None:
         [(answer, head)] = self._connection._stream(frame, self._link)
         self._page = wire.decode_replay_page(answer, head)
         self._next = 0
@@ -482,17 +482,17 @@ class RemoteReplay:
         return self
 
     def __next__(self) -> Replayed:
-        if self._over is not None:
-            raise self._over.with_traceback(None)
+        if self._end is not None:
+            raise self._end.with_traceback(None)
         try:
             while self._next == len(self._page.messages):
                 self._bookmark = self._page.bookmark
                 if not self._page.cursor:
                     raise StopIteration
-                self._most = min(2 * self._most, MAX_PAGE)
-                self._take(wire.request(wire.NEXT, 0, self._page.cursor, "", wire.TABLE.pack(self._most)))
+                self._page_limit = min(2 * self._page_limit, MAX_PAGE)
+                self._fetch_page(wire.request(wire.NEXT, 0, self._page.cursor, "", wire.TABLE.pack(self._page_limit)))
         except BaseException as exc:
-            self._over = exc
+            self._end = exc
             self._leave()  # the daemon may have it still
             raise
         found = Replayed(*self._page.messages[self._next])
@@ -502,8 +502,8 @@ class RemoteReplay:
 
     def close(self) -> None:
         """Let go of the log; also done at the end."""
-        if self._over is None:
-            self._over = StopIteration()
+        if self._end is None:
+            self._end = StopIteration()
             if self._page.cursor and not self._link.broken:
                 with contextlib.suppress(Broken, MQError):
                     self._link.close_cursor(self._page.cursor)
@@ -516,8 +516,8 @@ class RemoteReplay:
 
     def _leave(self) -> None:
         if self._page.cursor and not self._link.broken:
-            self._link.leftover.append(self._page.cursor)
+            self._link.unclosed_cursors.append(self._page.cursor)
 
     def __del__(self) -> None:
-        if self._over is None:
+        if self._end is None:
             self._leave()

@@ -118,8 +118,8 @@ class Link:
         self.lock = threading.Lock()  # of what the threads of a unit of work make but once
         self.units = itertools.count(1)
         self.open_units: dict[int, Any] = {}  # those that have begun and not ended, by number
-        self.leftover: list[int] = []  # cursors that nobody reads any more
-        self.unended: list[bytes] = []  # backouts for which there was no socket
+        self.unclosed_cursors: list[int] = []  # cursors that nobody reads any more
+        self.pending_backouts: list[bytes] = []  # backouts for which there was no socket
         self.broken = False
         self.forked = False
         self._anchor = target.open()
@@ -267,12 +267,12 @@ class Link:
     def _release(self, sock: Socket) -> None:
         """For the next call."""
         self._idle.append(sock)
-        if self.unended:
+        if self.pending_backouts:
             self._back_out_one()
 
     def back_out_later(self, request: bytes) -> None:
         """Back out a unit of work to which nobody comes back, as soon as there is a socket for that."""
-        self.unended.append(request)
+        self.pending_backouts.append(request)
         if self._idle:  # since it was looked for
             self._back_out_one()
 
@@ -283,7 +283,7 @@ class Link:
 
     def _back_out(self) -> None:
         try:
-            request = self.unended.pop()  # here, where no interrupt can strike
+            request = self.pending_backouts.pop()  # here, where no interrupt can strike
         except IndexError:
             return  # another thread has taken it
         try:
@@ -312,7 +312,7 @@ class Link:
         except Broken:
             raise
         except BaseException:  # there is no socket for it; or an interrupt, and the daemon may not have heard of it
-            self.leftover.append(cursor)
+            self.unclosed_cursors.append(cursor)
             raise
 
     def _new_socket(self) -> Socket:

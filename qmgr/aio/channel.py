@@ -281,15 +281,15 @@ class Pool:
 
     def free(self, channel: Channel) -> None:
         self._end_wait(channel)
-        if self.link.unended:  # it is free when that is answered
-            channel.ask(self.link.unended.pop())
+        if self.link.pending_backouts:  # it is free when that is answered
+            channel.ask(self.link.pending_backouts.pop())
             return
         self._idle.append(channel)
         self._slots.release()
 
     def back_out_later(self, request: bytes) -> None:
         """Back out a unit of work to which nobody comes back, as soon as there is a socket for that."""
-        self.link.unended.append(request)
+        self.link.pending_backouts.append(request)
         if self._idle:  # since it was looked for
             self._start_backing_out()
 
@@ -297,8 +297,8 @@ class Pool:
         asyncio.ensure_future(self._back_out_one()).add_done_callback(forget)
 
     async def _back_out_one(self) -> None:
-        if self.link.unended:
-            request = self.link.unended.pop()
+        if self.link.pending_backouts:
+            request = self.link.pending_backouts.pop()
             try:
                 channel = await self.take()
             except Broken:
@@ -319,7 +319,7 @@ class Pool:
         elif channel in self._all and channel.joined:
             self._end_wait(channel)
             self._slots.release()
-            if self.link.unended and not broken:  # there may be another one in its place
+            if self.link.pending_backouts and not broken:  # there may be another one in its place
                 self._start_backing_out()
         self._all.discard(channel)
         if broken:

@@ -223,22 +223,22 @@ class ReadAhead(Generic[T]):
         self._begin = begin
         self._source: Iterator[T] | None = None
         self._ready: deque[T] = deque()
-        self._over: BaseException | None = None
+        self._end: BaseException | None = None
         self._turn = asyncio.Lock()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
-        while not self._ready and self._over is None:
+        while not self._ready and self._end is None:
             running_loop()
             async with self._turn:
-                if not self._ready and self._over is None:  # another task was not quicker
+                if not self._ready and self._end is None:  # another task was not quicker
                     await to_the_end(self._inside.run(self._fetch))
         if self._ready:
             return self._ready.popleft()
-        assert self._over is not None
-        raise self._over.with_traceback(None)
+        assert self._end is not None
+        raise self._end.with_traceback(None)
 
     def _fetch(self) -> bool:
         try:
@@ -247,15 +247,15 @@ class ReadAhead(Generic[T]):
             while len(self._ready) < READ_AHEAD_MESSAGES:
                 self._ready.append(next(self._source))
         except StopIteration:
-            self._over = StopAsyncIteration()
+            self._end = StopAsyncIteration()
         except BaseException as exc:
-            self._over = exc
+            self._end = exc
         return bool(self._ready)
 
     async def aclose(self) -> None:
         """The rest is not wanted."""
         self._ready.clear()
-        self._over = StopAsyncIteration()
+        self._end = StopAsyncIteration()
         self._source = None
 
 
@@ -272,7 +272,7 @@ class ReplayAhead(ReadAhead[Replayed]):
     @property
     def bookmark(self) -> str:
         """Where to go on later: behind the last message that it gave; at its end, behind all that it has read."""
-        if self._given is not None and (self._ready or self._over is None):
+        if self._given is not None and (self._ready or self._end is None):
             return self._given.bookmark
         return "" if self._replay is None else self._replay.bookmark
 

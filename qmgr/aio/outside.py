@@ -549,13 +549,13 @@ class Outside:
     async def page(self, pool: Pool | None, frame: bytes) -> tuple[Pool, Answers]:
         """A page of a browse or a replay. Those that nobody reads any more are given up first."""
         pool = pool or await self._connected()
-        leftover = pool.link.leftover
-        while leftover:
-            cursor = leftover.pop()
+        cursors = pool.link.unclosed_cursors
+        while cursors:
+            cursor = cursors.pop()
             try:
                 await self._exchange(pool, wire.request(wire.CLOSE, 0, cursor))
             except MQError:  # there is no socket for it
-                leftover.append(cursor)
+                cursors.append(cursor)
                 raise
         return pool, decoded(await self._exchange(pool, frame))
 

@@ -413,7 +413,7 @@ def test_a_commit_that_was_interrupted_may_have_been_done_when_its_unit_can_be_b
             Strikes(monkeypatch, 1, waits_in_it)
         served.manager.put("A", b"x")
         waiting[0].outcome()
-        until(lambda: not connection._link.unended and len(connection._link._idle) == 1)
+        until(lambda: not connection._link.pending_backouts and len(connection._link._idle) == 1)
         assert unit.state is UowState.COMMITTED
         assert bodies(served.manager, "B") == [b"x"]
 
@@ -479,7 +479,7 @@ def test_an_interrupt_that_strikes_as_the_next_free_socket_is_given_to_a_backout
     connection.put("A", b"x")
     unit = connection.begin()
     unit.get("A")
-    connection._link.unended.append(unit._backout_request())
+    connection._link.pending_backouts.append(unit._backout_request())
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(link._thread, "start_new_thread", strike)
         connection.queues()
