@@ -21,7 +21,7 @@ from recovery.records import Xid
 from recovery.uows import UowState
 
 MAX_SOCKETS = 1000  # of one client on this machine
-MAX_FAR_SOCKETS = 32  # of one that comes over a network
+MAX_REMOTE_SOCKETS = 32  # of one that comes over a network
 MAX_CURSORS = 256  # browses and replays that a client has begun and not ended
 MAX_UNBEGUN = 1000  # units of work that were backed out before they began
 MAX_ENDED_UNITS = 100  # that are remembered, for requests that are repeated
@@ -110,7 +110,7 @@ class Client:
     @property
     def max_calls(self) -> int:
         """Calls at a time, each of which has a socket."""
-        return MAX_SOCKETS if self.session.peer.channel == LOCAL else MAX_FAR_SOCKETS
+        return MAX_SOCKETS if self.session.peer.channel == LOCAL else MAX_REMOTE_SOCKETS
 
     def join(self, sock: Socket, calls: "SocketServer") -> None:
         """One more socket for calls. Raises Unavailable."""

@@ -9,7 +9,7 @@ import pytest
 
 import qmgr
 from qmgr import Reason, UowState, Xid, link, sockets
-from qmgr.daemon.client import MAX_ENDED_UNITS, MAX_FAR_SOCKETS
+from qmgr.daemon.client import MAX_ENDED_UNITS, MAX_REMOTE_SOCKETS
 from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Unavailable, UnitOfWorkEnded
 from tests.daemon.serving import LONG, Served, until, waits
 from tests.daemon.test_client import far
@@ -190,7 +190,7 @@ def test_an_end_for_which_there_is_no_socket_is_refused_and_can_be_called_again(
         if "of" in end:
             unit.prepare()
         before, call = unit.state, getattr(unit, end.split()[0])
-        monkeypatch.setattr("qmgr.daemon.client.MAX_FAR_SOCKETS", 1)
+        monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
         waiting = Call(lambda: connection.get("A", wait=LONG))
         waits(served)
         with pytest.raises(Unavailable) as caught:
@@ -210,7 +210,7 @@ def test_a_prepare_for_which_there_was_no_socket_leaves_a_unit_that_its_block_ba
     """Nobody had asked the daemon, and still it counted as prepared: the block left it open, its message locked."""
     with far(served, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as connection:
         connection.put("B", b"x")
-        monkeypatch.setattr("qmgr.daemon.client.MAX_FAR_SOCKETS", 1)
+        monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
         with pytest.raises(ValueError), connection.begin(XID) as unit:
             unit.get("B")
             waiting = Call(lambda: connection.get("A", wait=LONG))
@@ -319,8 +319,8 @@ def test_a_get_that_waits_leaves_a_socket_to_the_other_calls(served: Served) -> 
         connection.put("B", b"x")
         with pytest.raises(ValueError), connection.begin() as unit:
             unit.get("B")
-            waiting = [Call(lambda: connection.get("A", wait=LONG)) for _ in range(MAX_FAR_SOCKETS - 1)]
-            waits(served, "A", MAX_FAR_SOCKETS - 1)
+            waiting = [Call(lambda: connection.get("A", wait=LONG)) for _ in range(MAX_REMOTE_SOCKETS - 1)]
+            waits(served, "A", MAX_REMOTE_SOCKETS - 1)
             for get in (lambda: connection.get("A", wait=LONG), lambda: connection.get_many("A", 2, wait=None)):
                 with pytest.raises(Unavailable, match="31 calls at a time") as caught:
                     get()
@@ -345,7 +345,7 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_the_next_fre
 
         def leaves(unit: qmgr.client.RemoteUnit) -> None:
             units.append(unit)
-            monkeypatch.setattr("qmgr.daemon.client.MAX_FAR_SOCKETS", 1)
+            monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
             waiting.append(Call(lambda: connection.get("A", wait=LONG)))
             waits(served)
             raise ValueError
@@ -378,7 +378,7 @@ def test_a_backout_whose_socket_another_call_has_taken_goes_by_the_one_after(
 
     with far(served, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as connection:
         connection.put("B", b"x")
-        monkeypatch.setattr("qmgr.daemon.client.MAX_FAR_SOCKETS", 1)
+        monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
         with pytest.raises(ValueError), connection.begin() as unit:
             unit.get("B")
             waiting = waits_in_it()
@@ -404,7 +404,7 @@ def test_a_commit_that_was_interrupted_may_have_been_done_when_its_unit_can_be_b
         unit, waiting = connection.begin(), []
 
         def waits_in_it() -> None:
-            monkeypatch.setattr("qmgr.daemon.client.MAX_FAR_SOCKETS", 1)
+            monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
             waiting.append(Call(lambda: connection.get("A", wait=LONG)))
             waits(served)
 
