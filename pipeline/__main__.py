@@ -73,7 +73,7 @@ def run(words: Sequence[str]) -> int:
         raise Failure(f"there is no job {name!r}; there are {', '.join(jobs.NAMES)}.")
     job = jobs.job(name)
     args = parser_of(job).parse_args(rest)
-    common.settle(args)
+    common.resolve_manager(args)
     job.check(args)  # at once, and not when Java has come up
     if not session.is_active():
         common.say("starting Spark …")

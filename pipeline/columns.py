@@ -38,8 +38,8 @@ KIND_NAMES = pa.array([kind.name for kind in KINDS], pa.string())
 XIDS = (CODE[Kind.PREPARE], CODE[Kind.ROLL_FORWARD])
 NOT_DESCRIBED = {Kind.COMMIT, Kind.BACKOUT, Kind.PREPARE, Kind.ROLL_FORWARD, Kind.FILL}
 DESCRIBED = tuple(CODE[kind] for kind in WITH_OWN_ROW - NOT_DESCRIBED)
-MOST_NUMBERS = 1 << 20  # of queues, up to which a table by number is made
-REMEMBERED = 1000  # encodings of properties
+MAX_TABLE_NUMBERS = 1 << 20  # of queues, up to which a table by number is made
+MAX_CACHED_PROPERTIES = 1000  # encodings
 
 
 def validity(there: Array) -> pa.Buffer:
@@ -70,7 +70,7 @@ class Names:
 
     def of(self, numbers: Ints) -> pa.Array:
         if self._table is None:
-            most = max((number for number in self.names if number < MOST_NUMBERS), default=0)
+            most = max((number for number in self.names if number < MAX_TABLE_NUMBERS), default=0)
             self._table = pa.array([*map(self.names.get, range(most + 1)), None], pa.string())
         last = len(self._table) - 1
         if (numbers >= last).any() and max(self.names, default=0) >= last:
@@ -304,7 +304,7 @@ class Columns:
             said = known.get(encoded)
             if said is None:
                 said = texts(encoded)
-                if len(known) < REMEMBERED:
+                if len(known) < MAX_CACHED_PROPERTIES:
                     known[encoded] = said
             lengths[row] = len(said)
             for key, value in said:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"
 # A batch that is planned keeps its rows.
-WAY_OUT = (
+REFUSED_ADVICE = (
     "a batch is one unit of work: give units of work more room (MAXUMSGS of ALTER QMGR for messages, LogPrimaryFiles "
     "and LogSecondaryFiles for the log), and start the query again; maxBytesPerTrigger makes later batches smaller"
 )
@@ -74,7 +74,7 @@ def consume(
     queue: str,
     data_path: str | None = None,
     backout_requeue: bool = True,
-    patience: float = marks.PATIENCE,
+    patience: float = marks.ATTEMPT_TIMEOUT_S,
 ) -> Callable[["DataFrame", int], None]:
     """What `foreachBatch` of a stream of the queue calls: it takes the messages of each batch, and has them worked on.
 
@@ -161,7 +161,7 @@ class Consuming:
                     work(rows, Effects(claimed.unit))
                 claimed.commit(told)
             except (SyncpointLimit, ResourceProblem, BackedOut) as exc:
-                told_of = f"batch {batch_id} of queue {self.queue!r} was not consumed: {exc.sentence}; {WAY_OUT}"
+                told_of = f"batch {batch_id} of queue {self.queue!r} was not consumed: {exc.sentence}; {REFUSED_ADVICE}"
                 raise MQError(told_of, reason=exc.reason, name=exc.name) from exc
 
     def _take(self, qm: Manager, unit: Unit, rows: "pa.Table", wanted: "list[Wanted]") -> "pa.Table":

@@ -12,10 +12,10 @@ from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
 from pipeline.log_files import LogFiles
 from pipeline.naming import named_within
 from pipeline.opened import Extents
-from pipeline.windows import WINDOW, Places, Stretch, continues, lsns_of, stretches
+from pipeline.windows import WINDOW_BYTES, Places, Stretch, continues, lsns_of, stretches
 from recovery.extent_index import ExtentIndex
 
-PART = 64 << 20  # bytes of a part, at most, where an extent can be divided
+MAX_PART_BYTES = 64 << 20  # where an extent can be divided
 
 
 @attrs.frozen
@@ -77,7 +77,9 @@ def divided(log: LogFiles, start: int, end: int, disk: Disk | None = None, *, na
         while start < end:
             extents.place(start // log.extent_bytes)
             begins = start // log.extent_bytes * log.extent_bytes
-            stop = min(end, begins + log.extent_bytes, begins + ((start - begins) // PART + 1) * PART)
+            stop = min(
+                end, begins + log.extent_bytes, begins + ((start - begins) // MAX_PART_BYTES + 1) * MAX_PART_BYTES
+            )
             parts.append(Part(log, start, stop, stop - start))
             start = stop
     return parts
@@ -116,8 +118,8 @@ def _refuse_rest_of_another(
 def _divided(log: LogFiles, index: ExtentIndex, start: int, end: int, chosen: Wanted) -> Iterator[Part]:
     lsns = lsns_of(index, log.extent_bytes)
     group: list[Stretch] = []
-    for stretch in stretches(index, lsns, start, end, chosen, WINDOW):
-        if sum(one.bytes for one in group) + stretch.bytes > PART:
+    for stretch in stretches(index, lsns, start, end, chosen, WINDOW_BYTES):
+        if sum(one.bytes for one in group) + stretch.bytes > MAX_PART_BYTES:
             yield _part(log, lsns, group, start, end)
             group = []
         group.append(stretch)

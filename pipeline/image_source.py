@@ -59,4 +59,4 @@ class ImageReader(DataSourceReader):
         """Raises LogDamaged, OSError."""
         if partition.value is not None:  # Spark makes up a partition where there is nothing to read
             yield from batches(partition.value, frozenset(image.start for image in self.images))
-            worker.settle()
+            worker.freeze_loaded()

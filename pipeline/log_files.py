@@ -21,11 +21,11 @@ from logger.frame import BACK_MAX
 from logger.history import History
 from logger.reader import LogReader
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
-from pipeline.opened import Extents, Patience
+from pipeline.opened import Extents, Retries
 from pipeline.operations import Batch, of_record, of_window
 from pipeline.windows import Places, Window, begins, last_record, lsns_of, windows
 
-ROUNDS = 100  # readings of a log that others write, before its end is what was read by then
+MAX_READINGS = 100  # of a log that others write: its end is what was read by then
 NOT_SYNCED = (errno.EROFS, errno.EBADF, errno.EINVAL)  # what is only read need not be synced, or can't be
 ALL = wanted(EVERYTHING, {})
 
@@ -179,10 +179,10 @@ class LogFiles:
                 return since
             proven = durable if since is None else since
             if not proven:
-                proven = _told_durable(extents, 0, found)
+                proven = _logged_durable(extents, 0, found)
             if _synced(log, disk, min(proven, found), found):
                 return found
-            proven = max(proven, _told_durable(extents, proven, found))
+            proven = max(proven, _logged_durable(extents, proven, found))
             return _last_end(extents, 0 if since is None else since, min(proven, found))
 
     def _refuse_lost(self, disk: Disk) -> None:
@@ -225,12 +225,12 @@ class LogFiles:
 
     def _newest(self, disk: Disk) -> int:
         """The last sequence that the control file names; 0 where there is none."""
-        return self._told(disk)[1]
+        return self._control_state(disk)[1]
 
     def grown(self, since: int, disk: Disk | None = None) -> bool:
         """May there be more than `since`, which `end` has told, or has that been lost? Much cheaper than `end`."""
         disk = disk or PosixDisk()
-        durable, newest = self._told(disk)
+        durable, newest = self._control_state(disk)
         if durable > since:
             return True
         with contextlib.closing(self.extents(disk)) as extents:
@@ -241,9 +241,9 @@ class LogFiles:
 
     def durable(self, disk: Disk) -> int:
         """An LSN that is durable, as the control file says; 0 where there is none."""
-        return self._told(disk)[0]
+        return self._control_state(disk)[0]
 
-    def _told(self, disk: Disk) -> tuple[int, int]:
+    def _control_state(self, disk: Disk) -> tuple[int, int]:
         """What the control file says: an LSN that is durable, and the last sequence. Zeros where there is none."""
         if not self.control:
             return 0, 0
@@ -342,8 +342,8 @@ def _end(log: LogFiles, extents: Extents, since: int | None, durable: int) -> in
         extents.history.refuse_unreadable(sequences[-1] + 1)
     at = since if since is not None else sequences[-1] * size
     resync = since is None
-    patience = Patience()
-    for _ in range(ROUNDS):
+    retries = Retries()
+    for _ in range(MAX_READINGS):
         found = 0
         try:
             begins = last_record(extents, at) if resync else None  # it is much faster to look for that first
@@ -360,14 +360,14 @@ def _end(log: LogFiles, extents: Extents, since: int | None, durable: int) -> in
         except LogDamaged as exc:  # or pages that were being written
             if found > at:
                 at, resync = found, False
-                patience.reset()
+                retries.reset()
             else:
-                patience.again(exc)
+                retries.wait_or_raise(exc)
             extents.close()
     return at  # others write as fast as this reads
 
 
-def _told_durable(extents: Extents, start: int, end: int) -> int:
+def _logged_durable(extents: Extents, start: int, end: int) -> int:
     """The last LSN before `end` of which a record behind `start` says that the log was durable up to there; or 0.
 
     That is said by the last records, so it is those that are asked.

@@ -25,7 +25,7 @@ from pipeline.log_options import LATEST, Asked, lsn_of
 from pipeline.log_table import LogPartition, needs_names, rows_in
 from qmgr.errors import Mistake
 
-LOOKED_EVERY = 0.1  # seconds; Spark would look a hundred times a second at a log to which nothing is added
+POLL_S = 0.1  # Spark would look a hundred times a second at a log to which nothing is added
 
 Offset = dict[str, int | str]
 
@@ -37,12 +37,12 @@ class LogStream(DataSourceStreamReader):
         self.asked = options
         self.target = target
         self._log: LogFiles | None = None  # where it lies, once somebody has asked
-        self._idle = -LOOKED_EVERY  # when there was nothing new
-        self.seen: int | None = None  # how far the log reached at the last look
-        self.began: int | None = None  # where the query begins, once Spark has asked
+        self._idle_since = -POLL_S  # when there was nothing new
+        self.known_end: int | None = None  # how far the log reached at the last look
+        self.first_lsn: int | None = None  # where the query begins, once Spark has asked
         self.first_is_empty = False  # the batch that comes next
         self._checked = False  # the log has the records that ended at the offsets of the first batch
-        self._told: Offset | None = None  # to Spark, as how far there is something to read
+        self._reported: Offset | None = None  # to Spark, as how far there is something to read
 
     def initialOffset(self) -> Offset:
         """Where a new query begins: the same for all that Spark asks, while the log goes on.
@@ -52,13 +52,13 @@ class LogStream(DataSourceStreamReader):
 
         Raises NotInLog when the log does not reach back so far.
         """
-        if self.began is None:
+        if self.first_lsn is None:
             log, start = self.log(), self.asked.start
-            end = log.end() if self.seen is None or isinstance(start, int) else self.seen
+            end = log.end() if self.known_end is None or isinstance(start, int) else self.known_end
             at = lsn_of(start, log, last=end)
-            self.began = min(at, end)
+            self.first_lsn = min(at, end)
             self.first_is_empty = at >= end
-        return self.offset(self.began)
+        return self.offset(self.first_lsn)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """As many for these offsets whenever Spark asks. Raises LogDamaged where something is not there any more."""
@@ -72,7 +72,7 @@ class LogStream(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises LogDamaged, OSError."""
         yield from rows_in(partition, self.target)
-        worker.settle()
+        worker.freeze_loaded()
 
     def log(self) -> LogFiles:
         if self._log is None:
@@ -82,17 +82,17 @@ class LogStream(DataSourceStreamReader):
     def offset(self, at: int) -> Offset:
         return {"lsn": at, "log": self.log().log_id.hex()}
 
-    def reached(self, at: int, since: int | None = None, *, first: bool) -> Offset:
+    def offset_with_time(self, at: int, since: int | None = None, *, first: bool) -> Offset:
         """The offset of where a record ends, with its time. `since`: where one ended before that, not to look there.
 
         `first`: it may be the end of the first batch, and has its beginning, too.
         """
-        if self._told is None or self._told["lsn"] != at:
+        if self._reported is None or self._reported["lsn"] != at:
             last = self.log().last_before(at, since=since)
-            self._told = self.offset(at) | ({"time": last.time} if last is not None and last.end == at else {})
-            if first and self.began is not None:
-                self._told["from"] = self.began
-        return self._told
+            self._reported = self.offset(at) | ({"time": last.time} if last is not None and last.end == at else {})
+            if first and self.first_lsn is not None:
+                self._reported["from"] = self.first_lsn
+        return self._reported
 
     def lsn(self, offset: Offset) -> int:
         """Raises Mistake for an offset in another log, and for what is none."""
@@ -113,10 +113,10 @@ class LogStream(DataSourceStreamReader):
     def between(self, start: Offset, end: Offset) -> tuple[int, int]:
         """The LSNs of two offsets that Spark has kept. Raises Mistake, LogDamaged."""
         first, last = self.lsn(start), self.lsn(end)
-        if first == self.began and isinstance(began := end.get("from"), int):  # else it is as it would begin now
+        if first == self.first_lsn and isinstance(began := end.get("from"), int):  # else it is as it would begin now
             first = min(began, last)
         moves = self.asked.start == LATEST or isinstance(self.asked.start, datetime.datetime)
-        if last < first == self.began:  # the first batch, run again: an empty one, or what it read is gone
+        if last < first == self.first_lsn:  # the first batch, run again: an empty one, or what it read is gone
             self.refuse_gone(last)
             if moves:
                 return last, last
@@ -128,22 +128,24 @@ class LogStream(DataSourceStreamReader):
                 self._checked = True
         return first, last
 
-    def up_to(self, start: int, max_bytes: int | None, last: int | None = None) -> int:
+    def next_end(self, start: int, max_bytes: int | None, last: int | None = None) -> int:
         """Up to where to read from `start` on: what is durable, at most so many bytes unless one record has more.
 
         Not beyond `last`, where a record ends.
 
         Raises LogDamaged, where the log is not the one any more that it was.
         """
-        sleep(max(0.0, self._idle + LOOKED_EVERY - monotonic()))
+        sleep(max(0.0, self._idle_since + POLL_S - monotonic()))
         log = self.log()
         self.refuse_gone(start)
-        seen = self.seen if self.seen is not None and start <= self.seen and self.is_there(self.seen) else None
+        seen = self.known_end
+        if seen is not None and (seen < start or not self.is_there(seen)):
+            seen = None
         end = seen if seen is not None and not log.grown(seen) else log.end(seen)
         self.refuse_older(start, end)
-        self.seen = end
+        self.known_end = end
         if end == start:
-            self._idle = monotonic()
+            self._idle_since = monotonic()
         if last is not None:
             end = min(end, last)
         if max_bytes is None or end - start <= max_bytes:
@@ -165,13 +167,13 @@ class LogStream(DataSourceStreamReader):
         """Raise LogDamaged when the log is not the one any more whose offsets these are."""
         self.refuse_gone(first)
         self.refuse_older(first, last)
-        if self.seen is None or self.seen < last:  # a batch that is run again by a query that was started again
+        if self.known_end is None or self.known_end < last:  # run again by a query that was started again
             self.refuse_older(last, self.log().end())
 
     def refuse_another_past(self, offset: Offset) -> None:
         """Raise LogDamaged when no record ends at an offset that was the end of one, or another one."""
         at = self.lsn(offset)
-        found = None if at == self.began else self.log().last_before(at)
+        found = None if at == self.first_lsn else self.log().last_before(at)
         if found is not None and (found.end != at or offset.get("time", found.time) != found.time):
             active = self.log().directories[0]
             now = "another record ends there now" if found.end == at else "no record ends there any more"
@@ -209,9 +211,9 @@ class UnlimitedLogStream(LogStream):
     """For Spark 4.1, which says neither from where on it is going to read nor how much: all that is there."""
 
     def latestOffset(self) -> Offset:  # type: ignore[override]
-        if self.seen is None:
-            self.seen = self.log().end()
+        if self.known_end is None:
+            self.known_end = self.log().end()
             with contextlib.suppress(LogDamaged, Mistake):  # a query that was started again may begin nowhere any more
                 self.initialOffset()
-        before = self.seen
-        return self.reached(self.up_to(before, None), before, first=True)
+        before = self.known_end
+        return self.offset_with_time(self.next_end(before, None), before, first=True)

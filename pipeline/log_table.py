@@ -82,7 +82,7 @@ class LogTable(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises LogDamaged, OSError."""
         yield from rows_in(partition, self.target)
-        worker.settle()
+        worker.freeze_loaded()
 
 
 class PushedLogTable(LogTable):

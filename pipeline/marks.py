@@ -42,12 +42,11 @@ QUEUE = "SYSTEM.SPARK.MARKS"
 DESCRIPTION = "what was done of batches of Spark"
 FORMAT = "SPKMARK"  # of the messages
 XIDS = 0x53504B31  # format id of the xids
-ID = 24  # bytes
-PATIENCE = 600.0  # seconds that an attempt waits for another one to end
-A_MOMENT_S = 0.05
+ID_BYTES = 24
+ATTEMPT_TIMEOUT_S = 600.0  # in which an attempt waits for another one to end
+POLL_S = 0.05
 ALL = "*"  # the part that stands for all parts of a query: what was skipped
-A_LIST = 20  # parts that a sentence names
-MESSAGES = 2  # of a unit of work: the mark that goes, and the one that comes
+MAX_LISTED_PARTS = 20
 
 Manager = QueueManager | Connection
 Unit = UnitOfWork | RemoteUnit
@@ -66,7 +65,7 @@ class Key:
 
     @property
     def correlation_id(self) -> bytes:
-        return self.digest[:ID]
+        return self.digest[:ID_BYTES]
 
     @property
     def group_id(self) -> bytes:
@@ -82,7 +81,7 @@ class Key:
 
 
 def _group(query: str) -> bytes:
-    return hashlib.sha256(query.encode()).digest()[:ID]
+    return hashlib.sha256(query.encode()).digest()[:ID_BYTES]
 
 
 @attrs.frozen(kw_only=True)
@@ -118,7 +117,9 @@ class Claim:
             self.unit.backout()
 
 
-def claim(qm: Manager, key: Key, batch: int, *, patience: float = PATIENCE, clock: Clock | None = None) -> Claim:
+def claim(
+    qm: Manager, key: Key, batch: int, *, patience: float = ATTEMPT_TIMEOUT_S, clock: Clock | None = None
+) -> Claim:
     """The unit of work in which this part of the batch is to be done, unless `.done` says that it was: then `compare`.
 
     Waits for another attempt to end. Raises TryAgain when that takes longer than `patience` seconds, and Mistake for a
@@ -176,7 +177,7 @@ def _begin(qm: Manager, key: Key, patience: float, clock: Clock) -> Unit:
                     reason=Reason.UOW_IN_PROGRESS,
                     name=qm.name,
                 ) from exc
-        clock.wait(threading.Event(), A_MOMENT_S)
+        clock.wait(threading.Event(), POLL_S)
 
 
 def _take(qm: Manager, unit: Unit, key: Key) -> Mark | None:
@@ -254,8 +255,8 @@ def refuse_left_over(qm: Manager, query: str, batch: int, parts: frozenset[str])
 def _told(qm: Manager, mark: Mark) -> str:
     """What is there of the batch."""
     there = [one for one in listed(qm, mark.key.query) if one.batch == mark.batch and one.digest is not None]
-    some = ", ".join(f"{one.key.part} ({one.messages} messages)" for one in there[:A_LIST])
-    more = f" and {len(there) - A_LIST} more" if len(there) > A_LIST else ""
+    some = ", ".join(f"{one.key.part} ({one.messages} messages)" for one in there[:MAX_LISTED_PARTS])
+    more = f" and {len(there) - MAX_LISTED_PARTS} more" if len(there) > MAX_LISTED_PARTS else ""
     return f"done of this batch are the parts {some}{more}"
 
 
@@ -285,7 +286,7 @@ def listed(qm: Manager, query: str | None = None) -> list[Mark]:
     return sorted((mark for mark, _ in _browsed(qm, query)), key=lambda mark: mark.key)
 
 
-def skip(qm: Manager, query: str, batch: int, *, patience: float = PATIENCE) -> None:
+def skip(qm: Manager, query: str, batch: int, *, patience: float = ATTEMPT_TIMEOUT_S) -> None:
     """Let a query that is refused go on behind this batch: take the batch for done, whatever it has.
 
     What it has that was not put, or consumed, before is left out by it for good. All other marks that the query had are
@@ -302,7 +303,11 @@ def skip(qm: Manager, query: str, batch: int, *, patience: float = PATIENCE) -> 
 
 
 def forget(
-    qm: Manager, query: str | None = None, *, before: datetime.datetime | None = None, patience: float = PATIENCE
+    qm: Manager,
+    query: str | None = None,
+    *,
+    before: datetime.datetime | None = None,
+    patience: float = ATTEMPT_TIMEOUT_S,
 ) -> int:
     """Delete the marks of a query that will never return, or those of all that were done before a moment; how many.
 

@@ -31,17 +31,17 @@ class _Known:
     upto: int
     names: dict[int, str]
     catalogued: bool  # all names from before have been told
-    keeps: bool = True  # indexes can be kept beside the extents
-    told: dict[int, int] = attrs.field(factory=dict)  # where the record is that tells a name, the first that was read
+    keeps_indexes: bool = True  # beside the extents, as long as they can be written
+    told_at: dict[int, int] = attrs.field(factory=dict)  # LSN of the first record read that tells a name
     last: tuple[int, bytes] | None = None  # LSN and header of the record before that: another one is of another past
 
-    def take(self, at: int, names: dict[int, str]) -> None:
+    def add(self, at: int, names: dict[int, str]) -> None:
         self.names |= names
-        self.told |= {number: min(at, self.told.get(number, at)) for number in names}
+        self.told_at |= {number: min(at, self.told_at.get(number, at)) for number in names}
 
     def before(self, end: int) -> dict[int, str]:
         """What the log tells before `end`, whatever this process has read behind it."""
-        return {number: name for number, name in self.names.items() if self.told[number] < end}
+        return {number: name for number, name in self.names.items() if self.told_at[number] < end}
 
 
 _known: dict[tuple[bytes, tuple[str, ...]], _Known] = {}
@@ -62,7 +62,7 @@ def named(log: LogFiles, end: int, disk: Disk | None = None) -> LogFiles:
             stop = min(end, (at // log.extent_bytes + 1) * log.extent_bytes)
             try:
                 _indexed(log, extents, known, at // log.extent_bytes, end)
-                _learn(extents, known, at, stop)
+                _read_names(extents, known, at, stop)
             except LogDamaged:
                 whole = False  # who reads that extent is told; it may be mended
             at = stop
@@ -87,9 +87,9 @@ def named_within(log: LogFiles, start: int, end: int, disk: Disk) -> LogFiles:
             stop = min(end, (start // log.extent_bytes + 1) * log.extent_bytes)
             with contextlib.suppress(LogDamaged):  # who reads that extent is told
                 index = _indexed(log, extents, known, start // log.extent_bytes, end)
-                numbers |= _spoken_of(extents, start, stop) if index is None else {*index.queues}
+                numbers |= _queues_in(extents, start, stop) if index is None else {*index.queues}
                 if numbers - log.names.keys() - known.names.keys():
-                    _learn(extents, here, start, stop)
+                    _read_names(extents, here, start, stop)
             start = stop
     names = log.names | known.before(end)
     if start >= end and numbers <= names.keys():
@@ -116,18 +116,18 @@ def _header_at(log: LogFiles, at: int, disk: Disk) -> bytes:
 def _indexed(log: LogFiles, extents: Extents, known: _Known, sequence: int, end: int) -> ExtentIndex | None:
     """The index of an extent. It is made where nobody else will, all of the extent is durable, and it can be kept."""
     index = extents.index(sequence)
-    if index is not None or log.control or not known.keeps or (sequence + 1) * log.extent_bytes > end:
+    if index is not None or log.control or not known.keeps_indexes or (sequence + 1) * log.extent_bytes > end:
         return index
     place = extents.place(sequence)
     index = extent_index.build(extents.reader(), place, log.log_id, log.extent_bytes)
     try:
         extent_index.store(extents.disk, place, index)
     except OSError:
-        known.keeps = False
+        known.keeps_indexes = False
     return index
 
 
-def _spoken_of(extents: Extents, start: int, stop: int) -> set[int]:
+def _queues_in(extents: Extents, start: int, stop: int) -> set[int]:
     """The numbers of the queues of which the records in [start, stop) speak; those that are understood."""
     numbers: set[int] = set()
     for batch in batches(extents, start, stop):
@@ -138,7 +138,7 @@ def _spoken_of(extents: Extents, start: int, stop: int) -> set[int]:
     return numbers
 
 
-def _learn(extents: Extents, known: _Known, start: int, stop: int) -> None:
+def _read_names(extents: Extents, known: _Known, start: int, stop: int) -> None:
     """Take the names in [start, stop)."""
     kinds = {"DEFINE"} if known.catalogued else {"DEFINE", "CATALOG"}
     for batch in batches(extents, start, stop, wanted(Filters(kinds=frozenset(kinds)), {})):
@@ -147,6 +147,6 @@ def _learn(extents: Extents, known: _Known, start: int, stop: int) -> None:
             kind = int(batch.headers["kind"][record])
             body = memoryview(batch.data)[int(batch.bodies[record]) : int(batch.ends[record])]
             if kind == Kind.DEFINE or not known.catalogued:
-                known.take(int(batch.headers["lsn"][record]), dict(definitions(kind, body)))
+                known.add(int(batch.headers["lsn"][record]), dict(definitions(kind, body)))
             if kind == Kind.CATALOG and body[0] & CATALOG_LAST:
                 known.catalogued = True

@@ -21,10 +21,10 @@ from logger.reader import ExtentView, LogReader, Record
 from recovery import extent_index
 from recovery.extent_index import ExtentIndex
 
-LOOKS = 6  # at what does not check out, before it is damage
-PAUSE = 0.004  # seconds before the second look; doubled before each further one
-OPEN = 3  # files at a time
-INDEXES = 32  # that this process keeps
+MAX_LOOKS = 6  # at what does not check out, before it is damage
+FIRST_PAUSE_S = 0.004  # doubled before each further look
+MAX_OPEN_FILES = 3
+MAX_INDEXES = 32  # that this process keeps
 
 # By path, and by what the file begins with, which has its checksum: two copies of a log may have two pasts, and so may
 # one log, which was put back from an older copy.
@@ -44,7 +44,7 @@ class Extents:
 
     def place(self, sequence: int) -> Place:
         """Where the extent is. Raises LogDamaged, ExtentGone where it is not."""
-        return self._opened(sequence)[0]
+        return self._file(sequence)[0]
 
     def has(self, sequence: int) -> bool:
         """Is the extent there, whole and under its name?"""
@@ -68,7 +68,7 @@ class Extents:
             if found is None:
                 return None
         _indexes[key] = found
-        while len(_indexes) > INDEXES:
+        while len(_indexes) > MAX_INDEXES:
             _indexes.pop(next(iter(_indexes)))
         return found
 
@@ -79,8 +79,8 @@ class Extents:
 
     def read(self, sequence: int, offset: int, size: int) -> bytes:
         """Bytes of the extent's file, plain or decompressed."""
-        with _told(max(offset - DATA, 0) + sequence * self.history.extent_bytes):
-            return self._opened(sequence)[1].read(offset, size)
+        with _with_lsn(max(offset - DATA, 0) + sequence * self.history.extent_bytes):
+            return self._file(sequence)[1].read(offset, size)
 
     @property
     def seed(self) -> int:
@@ -95,7 +95,7 @@ class Extents:
     def reader(self) -> LogReader:
         """A reader of the same files; it is closed with them."""
         return LogReader(
-            self._if_there,
+            self._file_or_none,
             extent_bytes=self.history.extent_bytes,
             log_id=self.history.log_id,
             name=self.history.name,
@@ -105,29 +105,29 @@ class Extents:
 
     def long_record(self, at: int) -> Record:
         """The record of several frames that begins at `at`. Raises LogDamaged."""
-        look = Patience()
+        retries = Retries()
         while True:
             try:
                 for record in self.reader().records(at, durable=at + 8):
                     if record.lsn == at:
                         return record
                     break
-                look.again(damaged(self.place(at // self.history.extent_bytes).path, at))
+                retries.wait_or_raise(damaged(self.place(at // self.history.extent_bytes).path, at))
             except LogDamaged as exc:
-                look.again(exc)
+                retries.wait_or_raise(exc)
             self.close()
 
-    def _if_there(self, sequence: int) -> File | None:
+    def _file_or_none(self, sequence: int) -> File | None:
         """For a reader that looks on behind the end of the log."""
         try:
-            self._opened(sequence)
+            self._file(sequence)
             return _Reopened(self, sequence)
         except LogDamaged as exc:
-            if self._from(sequence):
+            if self._places_from(sequence):
                 raise exc
             return None
 
-    def _from(self, sequence: int) -> dict[int, Place]:
+    def _places_from(self, sequence: int) -> dict[int, Place]:
         """What is there of this extent and those behind it."""
         if self._none_from is not None and sequence >= self._none_from:
             return {}
@@ -136,22 +136,22 @@ class Extents:
             self._none_from = sequence
         return found
 
-    def _opened(self, sequence: int) -> tuple[Place, File]:
-        with _told(sequence * self.history.extent_bytes):
-            found = self._files.pop(sequence, None) or self._found(sequence)
+    def _file(self, sequence: int) -> tuple[Place, File]:
+        with _with_lsn(sequence * self.history.extent_bytes):
+            found = self._files.pop(sequence, None) or self._open_anywhere(sequence)
         self._files[sequence] = found
-        while len(self._files) > OPEN:
+        while len(self._files) > MAX_OPEN_FILES:
             self._files.pop(next(iter(self._files)))[1].close()
         return found
 
-    def _found(self, sequence: int) -> tuple[Place, File]:
+    def _open_anywhere(self, sequence: int) -> tuple[Place, File]:
         """Open the extent where it lies by now; others may be moving it."""
         places: dict[int, Place] = {}
-        for _ in range(LOOKS):
+        for _ in range(MAX_LOOKS):
             found = self._by_name(sequence)
             if found is not None:
                 return found
-            places = self._from(sequence)
+            places = self._places_from(sequence)
             if not places:
                 break  # the log ends before it: there is nothing that anybody could be moving
             if sequence in places:  # it has moved, or its header is damaged
@@ -205,7 +205,7 @@ class Extents:
 
 
 @contextlib.contextmanager
-def _told(at: int) -> Iterator[None]:
+def _with_lsn(at: int) -> Iterator[None]:
     """What can't be decompressed is said with its LSN."""
     try:
         yield
@@ -232,21 +232,21 @@ class _Reopened(ReadOnly):
         """They are closed together."""
 
 
-class Patience:
+class Retries:
     """Looks again for a while at what others may be writing."""
 
     def __init__(self) -> None:
-        self._looks = 0
+        self._failures = 0
 
-    def again(self, exc: LogDamaged) -> None:
+    def wait_or_raise(self, exc: LogDamaged) -> None:
         """Wait a moment; raise what was found when that has been done often enough."""
-        self._looks += 1
-        if self._looks == LOOKS:
+        self._failures += 1
+        if self._failures == MAX_LOOKS:
             raise exc
-        threading.Event().wait(PAUSE * 2 ** (self._looks - 1))
+        threading.Event().wait(FIRST_PAUSE_S * 2 ** (self._failures - 1))
 
     def reset(self) -> None:
-        self._looks = 0
+        self._failures = 0
 
 
 def damaged(path: str, at: int) -> LogDamaged:

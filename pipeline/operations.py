@@ -42,7 +42,7 @@ CODE = {kind: code for code, kind in enumerate(KINDS)}
 PUT, GET, EXPIRE, COMMIT = CODE[Kind.PUT], CODE[Kind.GET], CODE[Kind.EXPIRE], CODE[Kind.COMMIT]
 WITH_OWN_ROW = frozenset(KINDS) - {Kind.PUT, Kind.PUT_MANY, Kind.GET, Kind.CALLS, Kind.EXPIRE}
 OWN_ROW_QUEUE_FIRST = (Kind.DELETE, Kind.IMAGE_START, Kind.IMAGE_PART, Kind.IMAGE_END)
-FEW = 16  # records; so many are gone through one by one
+MAX_ONE_BY_ONE = 16  # records: with more, numpy is faster
 NONE = -1
 
 
@@ -245,7 +245,7 @@ def _runs(batch: Batch, rows: _Rows, which: Ints, at: Ints) -> None:
         if (at > ends).any():
             raise ValueError("a run is longer than its record")
         which, at, ends = which[more], at[more], ends[more]
-        if len(which) <= FEW:
+        if len(which) <= MAX_ONE_BY_ONE:
             break
         tags = np.frombuffer(batch.data, np.uint8)[at]
         if ((tags != 1) & (tags != 2)).any():
@@ -324,7 +324,7 @@ def _one_by_one(batch: Batch, rows: _Rows, record: int, at: int, end: int) -> No
             _, queue, count = GETS.unpack_from(data, at)
         else:
             raise ValueError(f"a run of kind {data[at]} is not known to this version")
-        if count > FEW:
+        if count > MAX_ONE_BY_ONE:
             hand_over()
             take = _run_of_puts if data[at] == 1 else _run_of_gets
             at = int(take(batch, rows, here, np.array([at]), np.array([end]))[0])

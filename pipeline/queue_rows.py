@@ -22,8 +22,8 @@ from pipeline.schema import SQL, column
 from qmgr import Message, Mistake
 from qmgr.message import HEAD, STANDING, value_text
 
-A_BATCH = 4096  # rows
-A_FEW_BYTES = 4 << 20  # of bodies, after which a batch is long enough
+BATCH_ROWS = 4096
+BATCH_BYTES = 4 << 20  # of bodies
 
 NAMES = (
     *("lsn", "position", "time", "message_id", "correlation_id", "priority", "persistent", "put_time", "expiry"),
@@ -85,7 +85,7 @@ def batches(messages: Iterable[Seen], target: pa.Schema) -> Iterator[pa.RecordBa
     for seen in messages:
         held.append(seen)
         size += len(seen.message.body)
-        if len(held) >= A_BATCH or size >= A_FEW_BYTES:
+        if len(held) >= BATCH_ROWS or size >= BATCH_BYTES:
             yield batch(held, target)
             held, size = [], 0
     if held:

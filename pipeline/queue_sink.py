@@ -56,7 +56,7 @@ TYPES: dict[str, tuple[type[DataType], ...]] = {
     "properties": (MapType,),
     "format": (StringType,),
 }
-SAID = {
+TYPE_TEXTS = {
     "body": "binary or string",
     "priority": "a whole number",
     "persistent": "boolean",
@@ -66,14 +66,14 @@ SAID = {
 OPTIONS = tuple(name for name in TYPES if name not in ("body", "queue"))
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # properties of a task of a stream
-A_DAY = 86400.0  # seconds that the marks of a writing without a writeId live: attempts may still be on their way
-A_CALL = 1000  # messages
-A_FRAME = 256 << 10  # bytes
+DEFAULT_LIFE_S = 86400.0  # of the marks of a writing without a writeId: attempts may still be on their way
+CALL_MESSAGES = 1000
+CALL_BYTES = 256 << 10
 UNTIL = "until"  # microseconds since 1970-01-01 UTC: an expiry that is a moment
-NOTED = "qmgr-sink.json"  # in the checkpoint of a stream
-LEAST_EXPIRY = 0.001  # seconds that a message has whose time is over when it is put
+NOTES_NAME = "qmgr-sink.json"  # in the checkpoint of a stream
+MIN_EXPIRY_S = 0.001  # of a message whose time is over when it is put
 # A batch that is planned keeps its rows; divided anew it would be put again, beside what is there of it.
-WAY_OUT = (
+REFUSED_ADVICE = (
     "each partition of a batch is one unit of work: give units of work more room (MAXUMSGS of ALTER QMGR for messages, "
     "LogPrimaryFiles and LogSecondaryFiles for the log), and have this batch put again, divided as it was; smaller "
     "batches or partitions are for later ones"
@@ -102,7 +102,7 @@ def check_columns(schema: StructType, queue: str) -> None:
             raise Mistake(f"there is more than one column {name!r}; select one of them")
         if not isinstance(field.dataType, TYPES[name]) or not _is_texts(field.dataType):
             raise Mistake(
-                f"column {field.name!r} is {field.dataType.simpleString()}; it has to be {SAID[name]}: cast it"
+                f"column {field.name!r} is {field.dataType.simpleString()}; it has to be {TYPE_TEXTS[name]}: cast it"
             )
     if "body" not in names:
         raise Mistake("there is no column 'body', which is what a message carries: name one so, binary or string")
@@ -164,7 +164,7 @@ def options_of(said: dict[str, Any], now_us: int) -> dict[str, Any]:
     """The options of the put."""
     options = {name: value for name, value in said.items() if name != UNTIL}
     if UNTIL in said:
-        options["expiry"] = max(LEAST_EXPIRY, (said[UNTIL] - now_us) / 1e6)
+        options["expiry"] = max(MIN_EXPIRY_S, (said[UNTIL] - now_us) / 1e6)
     if "properties" in said:
         options["properties"] = dict(said["properties"])
     return options
@@ -175,7 +175,7 @@ def _calls(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
     some: list[bytes] = []
     size = 0
     for body in bodies:
-        if some and (len(some) == A_CALL or size + len(body) > A_FRAME):
+        if some and (len(some) == CALL_MESSAGES or size + len(body) > CALL_BYTES):
             yield some
             some, size = [], 0
         some.append(body)
@@ -193,7 +193,7 @@ class Part:
     reach: Reach
     key: Key
     batch: int
-    patience: float = marks.PATIENCE  # seconds that another attempt at it is waited for
+    patience: float = marks.ATTEMPT_TIMEOUT_S  # seconds that another attempt at it is waited for
     life: float | None = None  # seconds that it is remembered; None: until the next batch
 
     def put(self, batches: Iterable[pa.RecordBatch]) -> Put:
@@ -221,7 +221,7 @@ class Part:
                 told = self._tell(batches, claimed.unit)
                 claimed.commit(told, life=self.life)
             except (SyncpointLimit, ResourceProblem, BackedOut) as exc:
-                text = f"{self.key} was not put: {exc.sentence}; {WAY_OUT}"
+                text = f"{self.key} was not put: {exc.sentence}; {REFUSED_ADVICE}"
                 raise MQError(text, reason=exc.reason, name=exc.name) from exc
             return Put(self.key, told.rows)
 
@@ -252,7 +252,7 @@ class QueueWriter(DataSourceArrowWriter):
         refuse_unknown(options, "writeId", "batchId", "attemptTimeout")
         self.reach = reach(options, needs_queue=False)
         check_columns(schema, self.reach.queue)
-        self.patience = seconds(options, "attemptTimeout", marks.PATIENCE)
+        self.patience = seconds(options, "attemptTimeout", marks.ATTEMPT_TIMEOUT_S)
         self.batch = whole(options, "batchId", 0)
         named = lowered(options).get("writeid")
         if "batchid" in lowered(options) and not named:
@@ -260,7 +260,7 @@ class QueueWriter(DataSourceArrowWriter):
         # The same rows for another queue are another writing.
         name = named or PosixDisk().entropy(16).hex()
         self.query = f"write to {self.reach.queue or marks.ALL}: {name}"
-        self.life = None if named else A_DAY
+        self.life = None if named else DEFAULT_LIFE_S
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Put:
         """In a task."""
@@ -285,7 +285,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         refuse_unknown(options, "attemptTimeout")
         self.reach = reach(options, needs_queue=False)
         check_columns(schema, self.reach.queue)
-        self.patience = seconds(options, "attemptTimeout", marks.PATIENCE)
+        self.patience = seconds(options, "attemptTimeout", marks.ATTEMPT_TIMEOUT_S)
         self.notes = Notes(self.reach, _folder(lowered(options).get("checkpointlocation")))
         self.notes.refuse_older_marks()
 
@@ -325,20 +325,20 @@ class Notes:
         if self.folder is not None:
             with self.reach.connect("spark commit") as qm:
                 text = json.dumps({"to": qm.name, "batch": batch, "parts": parts})
-            replace_file(PosixDisk(), f"{self.folder}/{NOTED}", text.encode())
+            replace_file(PosixDisk(), f"{self.folder}/{NOTES_NAME}", text.encode())
 
     def refuse_older_marks(self) -> None:
         """Raise Mistake where the queue manager does not remember any more what was put last."""
-        if self.folder is None or not Path(self.folder, NOTED).exists():
+        if self.folder is None or not Path(self.folder, NOTES_NAME).exists():
             return
         try:
-            noted, said = (json.loads(Path(self.folder, name).read_bytes()) for name in (NOTED, "metadata"))
+            noted, said = (json.loads(Path(self.folder, name).read_bytes()) for name in (NOTES_NAME, "metadata"))
             query, batch, to = f"query {said['id']}", int(noted["batch"]), noted["to"]
             to, parts = to if isinstance(to, str) else str(to[0]), list(noted.get("parts", ()))
         except (ValueError, KeyError, TypeError, IndexError) as exc:
             raise Mistake(
-                f"{self.folder}/{NOTED} can't be read ({exc!r}), which says what this query has put: put it back, or "
-                f"remove it and compare pipeline.marks.listed with the commits of the checkpoint"
+                f"{self.folder}/{NOTES_NAME} can't be read ({exc!r}), which says what this query has put: put it back, "
+                f"or remove it and compare pipeline.marks.listed with the commits of the checkpoint"
             ) from exc
         with self.reach.connect("spark plan") as qm:
             if to not in (qm.name, self.reach.name_or_url):
@@ -353,7 +353,7 @@ class Notes:
             raise Mistake(
                 f"batch {batch} of {query} was put before, and queue manager {self.reach.name_or_url!r} "
                 f"remembers {reached}: it was put back from an older copy or made anew, or the marks were deleted. "
-                f"Put the checkpoint back to a batch that it remembers; or remove {self.folder}/{NOTED} to go on "
+                f"Put the checkpoint back to a batch that it remembers; or remove {self.folder}/{NOTES_NAME} to go on "
                 f"without what it has lost"
             )
 

@@ -10,7 +10,7 @@ from qmgr.objects import check_name
 
 IDENTITY = ("user", "password", "ca", "certificate", "key")
 OPTIONS = ("qmgr", "dataPath", "url", "queue", *IDENTITY)
-LONGEST_NUMBER = 40  # digits, and so much of a text is shown
+MAX_NUMBER_CHARS = 40  # and so much of a text is shown
 OF_SPARK = ("checkpointLocation", "queryName")  # which Spark hands on to a sink too
 
 
@@ -86,6 +86,6 @@ def whole(options: Mapping[str, str], name: str, default: int) -> int:
     given = lowered(options).get(name.lower())
     if given is None:
         return default
-    if not (given.isascii() and given.isdigit() and len(given) < LONGEST_NUMBER):
-        raise Mistake(f"option {name} is {given[:LONGEST_NUMBER]!r}; it is a whole number, 0 or more")
+    if not (given.isascii() and given.isdigit() and len(given) < MAX_NUMBER_CHARS):
+        raise Mistake(f"option {name} is {given[:MAX_NUMBER_CHARS]!r}; it is a whole number, 0 or more")
     return int(given)

@@ -20,13 +20,17 @@ from pipeline.schema import arrow_of
 from pipeline.windows import Window, windows
 from recovery.records import not_understood
 
-ROWS = 16384  # in a batch
-BYTES = 16 << 20  # of messages in a batch, but for a single one
-WRONG = (ValueError, IndexError, KeyError, TypeError, struct.error)
+BATCH_ROWS = 16384
+BATCH_BYTES = 16 << 20  # of messages, but for a single one
+DECODING_ERRORS = (ValueError, IndexError, KeyError, TypeError, struct.error)
 
 
 def batches(
-    part: Part, columns: tuple[str, ...], filters: Filters = EVERYTHING, disk: Disk | None = None, rows: int = ROWS
+    part: Part,
+    columns: tuple[str, ...],
+    filters: Filters = EVERYTHING,
+    disk: Disk | None = None,
+    rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the part that are wanted, with these columns. Raises LogDamaged, OSError."""
     log = part.log
@@ -49,11 +53,11 @@ def _batch(found: Window | Record) -> Batch:
 def _understood(batch: Batch, chosen: Wanted, names: Names, log: LogFiles) -> Operations:
     try:
         return _rows(batch, chosen, names, log.extent_bytes)
-    except WRONG as exc:
+    except DECODING_ERRORS as exc:
         for number in range(len(batch.headers)):  # which one is it?
             try:
                 _rows(batch.only([number]), chosen, names, log.extent_bytes)
-            except WRONG as why:
+            except DECODING_ERRORS as why:
                 raise _not_understood(int(batch.headers["lsn"][number]), log, why) from exc
         raise
 
@@ -61,7 +65,7 @@ def _understood(batch: Batch, chosen: Wanted, names: Names, log: LogFiles) -> Op
 def _made(columns: Columns, schema: pa.Schema, log: LogFiles) -> pa.RecordBatch:
     try:
         return pa.RecordBatch.from_arrays([columns.named(name) for name in schema.names], schema=schema)
-    except WRONG as exc:
+    except DECODING_ERRORS as exc:
         raise _not_understood(columns.first_lsn, log, exc) from exc
 
 
@@ -106,6 +110,6 @@ def _pieces(found: Operations, rows: int) -> Iterator[Operations]:
     total = np.cumsum(np.maximum(found.end - found.message, 0))
     at, before = 0, 0
     while at < len(found):
-        stop = min(at + rows, max(at + 1, int(np.searchsorted(total, before + BYTES, "right"))))
+        stop = min(at + rows, max(at + 1, int(np.searchsorted(total, before + BATCH_BYTES, "right"))))
         yield found if stop - at == len(found) else found.only(slice(at, stop))
         at, before = stop, int(total[stop - 1])

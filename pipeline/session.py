@@ -36,7 +36,7 @@ LOCAL = {
 # all else. Large logs get as many as they take (`fit`), since a piece is sorted, or grouped, in the memory of one task.
 # Adaptive execution stays on: it puts small pieces together, and divides those that a busy queue makes too large.
 PIECES = "spark.sql.shuffle.partitions"
-LEAST_PIECES = "spark.qmgr.leastPieces"  # set where `fit` may choose
+MIN_PIECES = "spark.qmgr.leastPieces"  # set where `fit` may choose
 PIECE_BYTES = 32 << 20  # of log, for a piece
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 TOLD_TO_JAVA = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
@@ -99,7 +99,7 @@ def _alone(conf: Mapping[str, str]) -> bool:
 
 def fit(made: "SparkSession", size: int) -> None:
     """Let shuffles have as many pieces as `size` bytes of log take, unless somebody else has said how many."""
-    least = made.conf.get(LEAST_PIECES, None)
+    least = made.conf.get(MIN_PIECES, None)
     if least is not None:
         made.conf.set(PIECES, str(max(int(least), size // PIECE_BYTES)))
 
@@ -145,7 +145,7 @@ def _in_pieces(settings: dict[str, str]) -> dict[str, str]:
     if PIECES in settings:
         return settings
     least = str(2 * (os.cpu_count() or 1))
-    return settings | {PIECES: least, LEAST_PIECES: least}
+    return settings | {PIECES: least, MIN_PIECES: least}
 
 
 def _at_full_speed(settings: dict[str, str]) -> dict[str, str]:

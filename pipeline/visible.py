@@ -23,9 +23,9 @@ from recovery import extent_index, replay
 from recovery.records import Kind, not_understood
 from recovery.replay import Batch, PutTracker
 
-LOOKS = 6  # at what others may be writing, before it counts as damage
-REMEMBERED = 4  # logs
-PAUSE = 0.008  # seconds before the second look; doubled before each further one
+MAX_LOOKS = 6  # at what others may be writing, before it is damage
+MAX_CACHED_LOGS = 4
+FIRST_PAUSE_S = 0.008  # doubled before each further look
 
 
 @attrs.frozen(kw_only=True)
@@ -43,20 +43,20 @@ class Range:
 
         Memory is bounded by what units of work in flight have put to the queues.
         """
-        return _Reading(self, disk or PosixDisk(), _remembered(self) if disk is None else None).batches()
+        return _Reading(self, disk or PosixDisk(), _cached_history(self) if disk is None else None).batches()
 
 
 # A process of Spark reads many batches of a log, and a look at each file of a long one takes longer than a small batch.
 _histories: dict[tuple[bytes, tuple[str, ...], int], History] = {}
 
 
-def _remembered(range_: Range) -> History:
+def _cached_history(range_: Range) -> History:
     """Where the extents of the log lie, as far as this process has looked; those that are new are looked for."""
     log = range_.log
     key = log.log_id, log.directories, log.extent_bytes
     history = _histories.pop(key, None) or log.history(PosixDisk())
     _histories[key] = history
-    while len(_histories) > REMEMBERED:
+    while len(_histories) > MAX_CACHED_LOGS:
         _histories.pop(next(iter(_histories)))
     newest = max(history.known, default=0)
     if range_.end // log.extent_bytes >= newest:
@@ -129,7 +129,7 @@ class _Reading:
         What can't be read is looked at again, since others may be writing it.
         """
         clock, never, at = SystemClock(), threading.Event(), start
-        for look in range(1, LOOKS + 1):
+        for look in range(1, MAX_LOOKS + 1):
             try:
                 with contextlib.closing(self._reader()) as reader:
                     for record in reader.records(at, durable=durable, resync=resync, until=durable):
@@ -139,9 +139,9 @@ class _Reading:
                         at, resync = record.end, False
                 return
             except LogDamaged:
-                if look == LOOKS:
+                if look == MAX_LOOKS:
                     raise
-            clock.wait(never, PAUSE * 2 ** (look - 1))
+            clock.wait(never, FIRST_PAUSE_S * 2 ** (look - 1))
 
     def _reader(self) -> LogReader:
         return self._log.reader(self._history)

@@ -19,16 +19,16 @@ from logger.crc import crc32
 from logger.disk import PAGE
 from logger.reader import ExtentView, Record
 from pipeline.filters import Wanted
-from pipeline.opened import Extents, Patience, damaged
+from pipeline.opened import Extents, Retries, damaged
 from recovery.extent_index import BLOCK_BYTES, SEVERAL_QUEUES, ExtentIndex
 
-WINDOW = 4 << 20  # bytes read at a time
+WINDOW_BYTES = 4 << 20  # read at a time
 PADDING = bytes(192)  # so that a header can be taken whole wherever a record begins
 KIND_IN_HEADER = 8  # which of its fields
 LSN_AT, FLAGS_AT = 2, 46  # in a frame's header: the LSN is the third number of 8 bytes
-FEW = 4  # so many times as many bytes are read where few of them may be wanted
-NEAR = 2048  # bytes between two records that are read at once all the same
-LONG = 16 << 10  # bytes of a record that are read at once where few are wanted
+SPARSE_FACTOR = 4  # a stretch is read in parts where less than a fourth of it may be wanted
+MAX_GAP_BYTES = 2048  # between two records that are read at once all the same
+MAX_SPARSE_RECORD_BYTES = 16 << 10  # of one record that are read at once, where few are wanted
 
 Places = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -104,7 +104,7 @@ def _of_extent(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterat
         lsns = lsns_of(index, extents.history.extent_bytes)
         chosen = _chosen(index, wanted)
         view = extents.view(index.sequence)
-        for stretch in stretches(index, lsns, start, end, wanted, WINDOW):
+        for stretch in stretches(index, lsns, start, end, wanted, WINDOW_BYTES):
             try:
                 window = _stretch(view, index, lsns, stretch, chosen, extents.seed)
             except _Unfit:
@@ -139,7 +139,7 @@ def _stretch(
         if not len(places):
             return None
         begins, ends = _ranges(places, np.append(lsns[1:], view.end)[stretch.low : stretch.high][which])
-        if (ends - begins).sum() < stretch.bytes // FEW:
+        if (ends - begins).sum() < stretch.bytes // SPARSE_FACTOR:
             return _sparse(view, places, begins, ends, seed)
     start = view.start + stretch.first * BLOCK_BYTES
     data = _blocks(view, index, stretch.first, stretch.last)
@@ -162,8 +162,8 @@ def _ranges(begins: Places, ends: Places) -> tuple[Places, Places]:
 
     Of a long one only the first frame is needed, and that is told by its header.
     """
-    ends = np.minimum(ends, begins + LONG)
-    apart = begins[1:] - ends[:-1] > NEAR
+    ends = np.minimum(ends, begins + MAX_SPARSE_RECORD_BYTES)
+    apart = begins[1:] - ends[:-1] > MAX_GAP_BYTES
     return begins[np.append(True, apart)], ends[np.append(apart, True)]
 
 
@@ -187,7 +187,7 @@ def _sparse(view: ExtentView, places: Places, begins: Places, ends: Places, seed
         length = frame.length_at(seen, offset, at)
         if not length or at + length > view.end:
             raise _Unfit
-        if length <= LONG:
+        if length <= MAX_SPARSE_RECORD_BYTES:
             this = frame.decode(seen, offset, at, seed)
         else:  # it has been read in part
             whole = bytes(view.read(at, length))
@@ -230,10 +230,10 @@ def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
     sequence = start // size
     view = extents.view(sequence)
     at = start if _is_frame(view, start, extents.seed) else sequence * size
-    patience = Patience()
+    retries = Retries()
     least = epoch = 0
     while at < end:
-        data = view.read(at, max(least, min(WINDOW, max(end - at, PAGE))))
+        data = view.read(at, max(least, min(WINDOW_BYTES, max(end - at, PAGE))))
         steps = _Steps(extents, at, epoch)
         reached = steps.take(data, end)
         epoch = steps.epoch
@@ -244,14 +244,14 @@ def _walk(extents: Extents, start: int, end: int) -> Iterator[Window]:
         if steps.padded:
             return
         if reached > at:
-            patience.reset()
+            retries.reset()
             at, least = reached, 0
             continue
         length = frame.length_at(data, 0, at)
         if len(data) < length <= view.end - at:
             least = length
             continue
-        patience.again(damaged(extents.place(sequence).path, at))
+        retries.wait_or_raise(damaged(extents.place(sequence).path, at))
         extents.close()
         view = extents.view(sequence)
 
@@ -262,7 +262,7 @@ def last_record(extents: Extents, at: int) -> int | None:
     found, epoch = None, 0
     while True:
         steps = _Steps(extents, at, epoch)
-        reached = steps.take(view.read(at, WINDOW), view.end)
+        reached = steps.take(view.read(at, WINDOW_BYTES), view.end)
         found = steps.lsns[-1] if steps.lsns else found
         if reached == at or steps.padded:
             return found

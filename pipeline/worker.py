@@ -7,7 +7,7 @@ of what a task costs beside its rows, and finds nothing in them.
 import gc
 
 
-def settle() -> None:
+def freeze_loaded() -> None:
     """Called in a worker behind its task: the first time, all that is there by then is kept for good."""
     if not gc.get_freeze_count():
         gc.collect()  # so that no garbage is kept

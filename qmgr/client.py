@@ -30,8 +30,8 @@ from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors, not
 from recovery.records import Xid
 from recovery.uows import UowState
 
-FIRST_PAGE, LARGEST_PAGE = 4, 128  # messages
-REMEMBERED = 1000  # units of work whose outcome is not known
+FIRST_PAGE, MAX_PAGE = 4, 128  # messages
+MAX_UNKNOWN_UNITS = 1000  # units of work whose outcome is not known, to be asked for
 
 _connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 
@@ -54,7 +54,7 @@ def connect(
     certificate: str = "",
     key: str = "",
     application: str = "",
-    timeout: float | None = links.TIMEOUT,
+    timeout: float | None = links.DEFAULT_TIMEOUT_S,
 ) -> "Connection":
     """Connect to a queue manager that a daemon runs (strmqm).
 
@@ -65,19 +65,19 @@ def connect(
     NotAuthorized (2035).
     """
     target = targets.find(name_or_url, data_path, targets.Identity(user, password, ca, certificate, key))
-    return Connection(target, targets.shown(application), links.check_timeout(timeout))
+    return Connection(target, targets.application_name(application), links.check_timeout(timeout))
 
 
 class Connection:
     """Thread-safe. Leaving a `with` block closes the connection; the queue manager goes on."""
 
-    def __init__(self, target: Target, application: str, timeout: float | None = links.TIMEOUT) -> None:
+    def __init__(self, target: Target, application: str, timeout: float | None = links.DEFAULT_TIMEOUT_S) -> None:
         """Connect. Use `qmgr.connect`."""
         self.name = target.name
         self._target = target
         self._application = application
         self._connecting = threading.Lock()
-        self._unknown: OrderedDict[int, int] = OrderedDict()  # units whose commit was not answered, and since when
+        self._unknown_units: OrderedDict[int, int] = OrderedDict()  # whose commit was not answered; since when
         self._closed = False
         self._link = Link(target, application, timeout)
         _connections.add(self)
@@ -93,15 +93,15 @@ class Connection:
 
     # ---- the connection
 
-    def _there(self) -> Link:
+    def _connected(self) -> Link:
         """The session; another one where it was lost."""
         link = self._link
         if link.broken or self._closed:
-            return self._again()
+            return self._reconnect()
         link.check(self.name)
         return link
 
-    def _again(self) -> Link:
+    def _reconnect(self) -> Link:
         with self._connecting:
             if self._link.broken and not self._closed:
                 replaces = "" if self._link.forked else self._link.token
@@ -113,9 +113,9 @@ class Connection:
 
     def note_unknown(self, unit_id: int, since: int) -> None:
         """The answer to a commit was lost."""
-        self._unknown[unit_id] = since
-        while len(self._unknown) > REMEMBERED:
-            self._unknown.popitem(last=False)
+        self._unknown_units[unit_id] = since
+        while len(self._unknown_units) > MAX_UNKNOWN_UNITS:
+            self._unknown_units.popitem(last=False)
 
     def _forked(self) -> None:
         """This is a child process: it opens a session of its own when it needs one."""
@@ -135,7 +135,7 @@ class Connection:
 
     def _exchange(self, frame: bytes, *, waits: bool = False) -> bytes:
         try:
-            return self._there().exchange(frame, waits=waits)
+            return self._connected().exchange(frame, waits=waits)
         except Broken as exc:
             raise links.lost(self.name, exc) from exc
 
@@ -147,12 +147,12 @@ class Connection:
         *,
         waits: bool = True,
     ) -> list[tuple[bytes, wire.Reply]]:
-        link = link or self._there()
+        link = link or self._connected()
         try:
-            for _ in link.leftover[:]:
+            for _ in link.unclosed_cursors[:]:
                 with contextlib.suppress(IndexError):  # another thread has taken it
-                    link.let_go(link.leftover.pop())
-            return list(links.messages(link.stream(frame, hear, waits=waits)))
+                    link.close_cursor(link.unclosed_cursors.pop())
+            return list(links.decode_all(link.stream(frame, hear, waits=waits)))
         except Broken as exc:
             raise links.lost(self.name, exc) from exc
 
@@ -170,9 +170,9 @@ class Connection:
         if type(body) is not bytes:
             body = check_body(body)
         answer = self._exchange(wire.put(0, 0, queue, body, options))
-        if answer[4:8] == wire.PLAIN:
+        if answer[4:8] == wire.OK_ALONE:
             return Message(body, answer[8:], queue)
-        return wire.put_message(answer, wire.heard(answer), queue, body)
+        return wire.put_message(answer, wire.decode_or_raise(answer), queue, body)
 
     def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
         """Put a message for each body in one unit of work of its own, all with the same options."""
@@ -185,7 +185,7 @@ class Connection:
         """Take a message for good: highest priority first, then the order of commit; see `QueueManager.get`."""
         seconds = wire_wait(wait)
         answer = self._exchange(wire.get(0, 0, queue, seconds, options), waits=seconds != 0.0)
-        return wire.got_message(answer, wire.heard(answer), queue)
+        return wire.got_message(answer, wire.decode_or_raise(answer), queue)
 
     def get_many(
         self, queue: str, limit: int, *, wait: float | None = 0.0, **options: Unpack[GetOptions]
@@ -224,21 +224,21 @@ class Connection:
 
         They come in pages: the more that are read, the more are looked at together.
         """
-        cursor = _Cursor(self._there())
+        cursor = _Cursor(self._connected())
         frame = wire.browse(queue, FIRST_PAGE, check_selectors(message_id, correlation_id, group_id))
-        return self._browsed(cursor, queue, cursor.heard(queue, self._stream(frame, cursor.link)))
+        return self._browsed(cursor, queue, cursor.read(queue, self._stream(frame, cursor.link)))
 
     def _browsed(self, cursor: "_Cursor", queue: str, messages: list[Message]) -> Iterator[Message]:
         most = FIRST_PAGE
         yield from messages
         while cursor.number:
-            most = min(2 * most, LARGEST_PAGE)
+            most = min(2 * most, MAX_PAGE)
             frame = wire.request(wire.NEXT, 0, cursor.number, "", wire.TABLE.pack(most))
-            yield from cursor.heard(queue, self._stream(frame, cursor.link))
+            yield from cursor.read(queue, self._stream(frame, cursor.link))
 
     def replay(self, queue: str | int, start: Where, end: Where | None = None) -> "RemoteReplay":
         """What was put to a queue since a bookmark; see `QueueManager.replay`."""
-        return RemoteReplay(self, self._there(), queue, start, end)
+        return RemoteReplay(self, self._connected(), queue, start, end)
 
     # ---- units of work
 
@@ -246,7 +246,7 @@ class Connection:
         """Begin a unit of work; with an `xid` it can be prepared, for two-phase commit."""
         if xid is not None and not isinstance(xid, Xid):
             raise Mistake(f"xid is an Xid, not {quoted(xid)}")
-        unit = RemoteUnit(self, self._there(), xid)
+        unit = RemoteUnit(self, self._connected(), xid)
         if xid is not None:
             try:
                 unit.begin(xid)
@@ -260,7 +260,7 @@ class Connection:
     def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:
         """What became of a unit of work, for who has lost the answer to its commit; see `QueueManager.outcome`."""
         if not since and type(unit_id) is int:  # what is none is refused by the daemon
-            since = self._unknown.get(unit_id, 0)
+            since = self._unknown_units.get(unit_id, 0)
         return self._call("outcome", unit_id, since=since)
 
     def in_doubt(self) -> list[Xid]:
@@ -419,7 +419,7 @@ class Connection:
         """
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
-        link = self._there()
+        link = self._connected()
         for unit in list(link.open_units.values()):
             if unit.thread is this_thread():
                 with contextlib.suppress(MQError):
@@ -431,13 +431,13 @@ class Connection:
 
 
 class _Cursor:
-    """By which the daemon knows a browse, until nobody reads it any more: its generator has it, begun or not."""
+    """The number by which the daemon knows a browse, for as long as its generator is there, begun or not."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.number = 0  # 0: there are no more pages
 
-    def heard(self, queue: str, answers: list[tuple[bytes, wire.Reply]]) -> list[Message]:
+    def read(self, queue: str, answers: list[tuple[bytes, wire.Reply]]) -> list[Message]:
         """The messages of a page."""
         found: list[Message] = []
         for answer, head in answers:
@@ -447,7 +447,7 @@ class _Cursor:
 
     def __del__(self) -> None:
         if self.number and not self.link.broken:
-            self.link.leftover.append(self.number)  # not now: it may be collected anywhere
+            self.link.unclosed_cursors.append(self.number)  # not now: it may be collected anywhere
 
 
 class RemoteReplay:
@@ -456,14 +456,14 @@ class RemoteReplay:
     def __init__(self, connection: Connection, link: Link, queue: str | int, start: Where, end: Where | None) -> None:
         self._connection = connection
         self._link = link
-        self._most = FIRST_PAGE
-        self._over: BaseException | None = StopIteration()  # until it has begun
-        asked = values.dumps({"queue": queue, "start": start, "end": end, "most": self._most})
-        self._take(wire.request(wire.REPLAY, 0, 0, "", asked))
+        self._page_limit = FIRST_PAGE
+        self._end: BaseException | None = StopIteration()  # until it has begun
+        asked = values.dumps({"queue": queue, "start": start, "end": end, "most": self._page_limit})
+        self._fetch_page(wire.request(wire.REPLAY, 0, 0, "", asked))
         self._bookmark = self._page.first
-        self._over = None
+        self._end = None
 
-    def _take(self, frame: bytes) -> None:
+    def _fetch_page(self, frame: bytes) -> None:
         [(answer, head)] = self._connection._stream(frame, self._link)
         self._page = wire.decode_replay_page(answer, head)
         self._next = 0
@@ -482,17 +482,17 @@ class RemoteReplay:
         return self
 
     def __next__(self) -> Replayed:
-        if self._over is not None:
-            raise self._over.with_traceback(None)
+        if self._end is not None:
+            raise self._end.with_traceback(None)
         try:
             while self._next == len(self._page.messages):
                 self._bookmark = self._page.bookmark
                 if not self._page.cursor:
                     raise StopIteration
-                self._most = min(2 * self._most, LARGEST_PAGE)
-                self._take(wire.request(wire.NEXT, 0, self._page.cursor, "", wire.TABLE.pack(self._most)))
+                self._page_limit = min(2 * self._page_limit, MAX_PAGE)
+                self._fetch_page(wire.request(wire.NEXT, 0, self._page.cursor, "", wire.TABLE.pack(self._page_limit)))
         except BaseException as exc:
-            self._over = exc
+            self._end = exc
             self._leave()  # the daemon may have it still
             raise
         found = Replayed(*self._page.messages[self._next])
@@ -502,11 +502,11 @@ class RemoteReplay:
 
     def close(self) -> None:
         """Let go of the log; also done at the end."""
-        if self._over is None:
-            self._over = StopIteration()
+        if self._end is None:
+            self._end = StopIteration()
             if self._page.cursor and not self._link.broken:
                 with contextlib.suppress(Broken, MQError):
-                    self._link.let_go(self._page.cursor)
+                    self._link.close_cursor(self._page.cursor)
 
     def __enter__(self) -> Self:
         return self
@@ -516,8 +516,8 @@ class RemoteReplay:
 
     def _leave(self) -> None:
         if self._page.cursor and not self._link.broken:
-            self._link.leftover.append(self._page.cursor)
+            self._link.unclosed_cursors.append(self._page.cursor)
 
     def __del__(self) -> None:
-        if self._over is None:
+        if self._end is None:
             self._leave()

@@ -17,13 +17,13 @@ from qmgr.errors import Mistake, MQError, Reason, Unavailable, quoted
 from qmgr.sockets import Socket
 from qmgr.verbs import MAX_WAIT_S
 
-HANDSHAKE = 30.0  # seconds
-TIMEOUT = 60.0  # seconds for an answer: twice what a disk may hang that is ill, and as long as a daemon waits for us
-LEAVING = 2.0
-A_MOMENT_S = 0.1
-FEWEST_CALLS = 32  # at a time; a daemon that does not say how many takes so many
-SHOWN = 60  # characters of the name of an application; a first frame has no room for any name
-LONGEST = 0xFFFFFFFF + 4  # bytes of a reply
+HANDSHAKE_TIMEOUT_S = 30.0
+DEFAULT_TIMEOUT_S = 60.0  # for an answer: twice what a sick disk may hang, and as long as a daemon waits for us
+LEAVE_TIMEOUT_S = 2.0
+KILL_GRACE_S = 0.1  # in which a killed daemon has closed all its sockets, one after the other
+DEFAULT_CALLS = 32  # at a time, with a daemon that does not say how many it takes
+MAX_APPLICATION_CHARS = 60  # of its name: a first frame has no room for more
+MAX_REPLY_BYTES = 0xFFFFFFFF + 4
 
 
 def product() -> str:
@@ -50,13 +50,13 @@ class Broken(Exception):
     """The connection is lost; what was asked for last may have been done or not."""
 
 
-class Unasked(Broken):
+class NotSent(Broken):
     """It was lost before any of the request had gone: nothing of it is done."""
 
 
 def lost(name: str, exc: Broken) -> Unavailable:
     """What a call raises whose connection is lost."""
-    asked = not isinstance(exc, Unasked)
+    asked = not isinstance(exc, NotSent)
     done = "what was called last may have been done or not" if asked else "nothing of this call was done"
     return Unavailable(
         f"the connection to queue manager {name!r} was lost ({exc}); {done}, units of work that had not ended are "
@@ -72,7 +72,7 @@ def closed(name: str) -> Unavailable:
 
 
 def too_many_wait(most: int, name: str) -> Unavailable:
-    """What a get hears that would take the last socket, for as long as it waits."""
+    """What a get raises that would wait with the last socket, which is for the other calls."""
     text = f"a client waits for messages in {most} calls at a time at most"
     return Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED, name=name)
 
@@ -105,7 +105,9 @@ class Target(Protocol):
 class Link:
     """Thread-safe. Raises Broken where the connection is lost."""
 
-    def __init__(self, target: Target, application: str, timeout: float | None = TIMEOUT, replaces: str = "") -> None:
+    def __init__(
+        self, target: Target, application: str, timeout: float | None = DEFAULT_TIMEOUT_S, replaces: str = ""
+    ) -> None:
         """Open a session. `replaces`: the token of one that was lost, whose work is to end now.
 
         It is lost where nothing is heard of a call for `timeout` seconds; None: it may take for ever.
@@ -116,8 +118,8 @@ class Link:
         self.lock = threading.Lock()  # of what the threads of a unit of work make but once
         self.units = itertools.count(1)
         self.open_units: dict[int, Any] = {}  # those that have begun and not ended, by number
-        self.leftover: list[int] = []  # cursors that nobody reads any more
-        self.unended: list[bytes] = []  # backouts for which there was no socket
+        self.unclosed_cursors: list[int] = []  # cursors that nobody reads any more
+        self.pending_backouts: list[bytes] = []  # backouts for which there was no socket
         self.broken = False
         self.forked = False
         self._anchor = target.open()
@@ -128,8 +130,8 @@ class Link:
             raise
         self.token: str = facts["session"]
         self.longest: int = facts["longest"]
-        self.calls: int = facts.get("calls", FEWEST_CALLS)
-        self._may_wait = [None] * (self.calls - 1)  # gets that do leave one socket to the other calls
+        self.calls: int = facts.get("calls", DEFAULT_CALLS)
+        self._wait_slots = [None] * (self.calls - 1)  # for gets that wait: one socket is left to the other calls
         self.number: int = facts["number"]
 
     def _greet(self, target: Target, application: str, replaces: str) -> dict[str, Any]:
@@ -137,7 +139,7 @@ class Link:
         told = {
             "manager": target.name,
             "product": product(),
-            "application": application[:SHOWN],
+            "application": application[:MAX_APPLICATION_CHARS],
             "process": sockets.process(),
             "mechanism": mechanism,
             "first": b"" if proof is None else proof.first(),
@@ -158,19 +160,19 @@ class Link:
 
     def _handshake(self, sock: Socket, frame: bytes) -> tuple[bytes, wire.Reply]:
         """The answer to a first frame. Raises what it says, or Unavailable."""
-        seconds = HANDSHAKE if self.timeout is None else min(HANDSHAKE, self.timeout)
+        seconds = HANDSHAKE_TIMEOUT_S if self.timeout is None else min(HANDSHAKE_TIMEOUT_S, self.timeout)
         sockets.limit_receive(sock, seconds)
         try:
             sock.sendall(frame)
-            answer = sockets.receive(sock, LONGEST)
+            answer = sockets.receive(sock, MAX_REPLY_BYTES)
         except sockets.Gone as exc:
-            if sockets.is_late(exc):
+            if sockets.is_timeout(exc):
                 self.broken = True  # as where nothing is heard of a call
                 raise self._unanswered(f"it has said nothing for {seconds:g} seconds", self._target.if_silent) from exc
             raise self._closed(sock, str(exc)) from exc
         if not answer:
             raise self._closed(sock, "the connection was closed")
-        head = wire.heard(answer)
+        head = wire.decode_or_raise(answer)
         sockets.limit_receive(sock, 0.0)
         return answer, head
 
@@ -185,7 +187,7 @@ class Link:
     # ---- calls
 
     def exchange(self, frame: bytes, *, waits: bool = False) -> bytes:
-        """Ask, and return the answer. Raises Broken; what is an MQError, or Unasked, leaves nothing asked.
+        """Ask, and return the answer. Raises Broken; what is an MQError, or NotSent, leaves nothing asked.
 
         `waits`: it may take long, and we are told meanwhile that it is at work.
         """
@@ -198,7 +200,7 @@ class Link:
         try:
             sock = self._idle.pop()
         except IndexError:
-            sock = self._another()
+            sock = self._new_socket()
         try:
             sock.sendall(frame)
         except sockets.Gone as exc:
@@ -211,7 +213,7 @@ class Link:
     def answer(self, sock: Socket) -> bytes:
         """The answer to what was asked by this socket. Raises Broken."""
         try:
-            answer = sockets.receive(sock, LONGEST)
+            answer = sockets.receive(sock, MAX_REPLY_BYTES)
             if not answer:
                 raise EOFError
         except sockets.Gone as exc:
@@ -219,7 +221,7 @@ class Link:
         except BaseException:  # an interrupt, or an error of who hears of progress: the session goes on
             sockets.close(sock)
             raise
-        self._free(sock)
+        self._release(sock)
         return answer
 
     def stream(
@@ -227,19 +229,19 @@ class Link:
     ) -> list[bytes]:
         """Ask, and return the frames of an answer that may have several. Raises as `exchange`.
 
-        `hear` is told how far the call has come. `waits`: it may take
-        long, and small frames that come before the answer say that it is at work.
+        `hear` is told how far the call has come. `waits`: it may take long, and small frames that come before the
+        answer say that it is at work.
         """
         if not waits or frame[4] not in (wire.GET, wire.GET_MANY):
             return self._stream(frame, hear, waits=waits)
         try:
-            place = self._may_wait.pop()
+            place = self._wait_slots.pop()
         except IndexError:
             raise too_many_wait(self.calls - 1, self._target.name) from None
         try:
             return self._stream(frame, hear, waits=True)
         finally:
-            self._may_wait.append(place)
+            self._wait_slots.append(place)
 
     def _stream(self, frame: bytes, hear: Callable[[int, int], None] | None, *, waits: bool) -> list[bytes]:
         answers: list[bytes] = []
@@ -247,7 +249,7 @@ class Link:
         sock = self.ask(frame)
         try:
             while not answers or wire.is_continued(answers[-1]):
-                answer = receive(sock, LONGEST)
+                answer = receive(sock, MAX_REPLY_BYTES)
                 if not answer:
                     raise EOFError
                 if answer[4] not in (wire.PROGRESS, wire.ALIVE):
@@ -259,18 +261,18 @@ class Link:
         except BaseException:  # an interrupt, or an error of who hears of progress: the session goes on
             sockets.close(sock)
             raise
-        self._free(sock)
+        self._release(sock)
         return answers
 
-    def _free(self, sock: Socket) -> None:
+    def _release(self, sock: Socket) -> None:
         """For the next call."""
         self._idle.append(sock)
-        if self.unended:
+        if self.pending_backouts:
             self._back_out_one()
 
     def back_out_later(self, request: bytes) -> None:
         """Back out a unit of work to which nobody comes back, as soon as there is a socket for that."""
-        self.unended.append(request)
+        self.pending_backouts.append(request)
         if self._idle:  # since it was looked for
             self._back_out_one()
 
@@ -281,7 +283,7 @@ class Link:
 
     def _back_out(self) -> None:
         try:
-            request = self.unended.pop()  # here, where no interrupt can strike
+            request = self.pending_backouts.pop()  # here, where no interrupt can strike
         except IndexError:
             return  # another thread has taken it
         try:
@@ -295,42 +297,45 @@ class Link:
         """The other end is gone."""
         sockets.close(sock)
         self.close()
-        if self.timeout is not None and sockets.is_late(exc):
+        if self.timeout is not None and sockets.is_timeout(exc):
             return Broken(f"it has said nothing for {self.timeout:g} seconds")
         told = exc.strerror if isinstance(exc, OSError) else str(exc)
         return Broken(told or "the queue manager has closed it")
 
-    def let_go(self, cursor: int) -> None:
-        """Of a browse or replay that nobody reads any more. Raises Broken, MQError: who browses next tries again."""
+    def close_cursor(self, cursor: int) -> None:
+        """Close the cursor of a browse or replay that nobody reads any more.
+
+        Raises Broken, MQError; then the next browse tries again.
+        """
         try:
             self.exchange(wire.request(wire.CLOSE, 0, cursor))
         except Broken:
             raise
         except BaseException:  # there is no socket for it; or an interrupt, and the daemon may not have heard of it
-            self.leftover.append(cursor)
+            self.unclosed_cursors.append(cursor)
             raise
 
-    def _another(self) -> Socket:
+    def _new_socket(self) -> Socket:
         """A new socket of the session."""
         if self.forked:
-            raise Unasked("it is the parent's")
+            raise NotSent("it is the parent's")
         if self.broken:
-            raise Unasked("it was lost before")
+            raise NotSent("it was lost before")
         try:
             sock = self._target.open()
         except MQError as exc:
             if self.is_there():
                 raise
-            raise Unasked(str(exc)) from exc
+            raise NotSent(str(exc)) from exc
         try:
             self._handshake(sock, wire.hello(wire.JOIN, bytes.fromhex(self.token)))
         except MQError as exc:
             sockets.close(sock)
             if exc.reason == Reason.Q_MGR_NOT_AVAILABLE and not self.broken:
-                sockets.await_end(self._anchor, A_MOMENT_S)  # a daemon that is killed closes one after the other
+                sockets.await_end(self._anchor, KILL_GRACE_S)
             if exc.reason == Reason.CONNECTION_BROKEN or not self.is_there():
                 self.close()
-                raise Unasked(str(exc)) from exc
+                raise NotSent(str(exc)) from exc
             raise  # the session goes on: for this socket the daemon has no descriptor left, say
         except BaseException:
             sockets.close(sock)
@@ -369,8 +374,8 @@ class Link:
         """End the session, and wait until what it had begun is backed out, unless that takes long."""
         if not self.broken:
             self.broken = True
-            sockets.say_no_more(self._anchor)
-            sockets.await_end(self._anchor, LEAVING)
+            sockets.shutdown_send(self._anchor)
+            sockets.await_end(self._anchor, LEAVE_TIMEOUT_S)
         self.close()
 
     def close(self) -> None:
@@ -390,7 +395,7 @@ class Link:
         self._idle.clear()
 
 
-def messages(answers: list[bytes]) -> Iterator[tuple[bytes, wire.Reply]]:
+def decode_all(answers: list[bytes]) -> Iterator[tuple[bytes, wire.Reply]]:
     """The frames of an answer with their heads. Raises the error that one of them is."""
     for answer in answers:
-        yield answer, wire.heard(answer)
+        yield answer, wire.decode_or_raise(answer)

@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self, Unpack
 
 from qmgr import values, wire
 from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
-from qmgr.link import Broken, Link, Unasked, lost
+from qmgr.link import Broken, Link, NotSent, lost
 from qmgr.message import Message, check_body
 from qmgr.sends import Sends
 from qmgr.threads import this_thread
@@ -65,7 +65,7 @@ class RemoteUnit:
     """
 
     _told = False  # a commit has said that it was rolled back, or can only be backed out
-    _said = ACTIVE  # by the daemon, when it was asked for the state last
+    _daemon_state = ACTIVE  # when it was asked last
 
     def __init__(self, connection: Owner, link: Link, xid: Xid | None) -> None:
         self._connection = connection
@@ -73,12 +73,12 @@ class RemoteUnit:
         self._xid = xid
         self.thread = this_thread()  # that began it
         self._number = next(link.units)  # by which the daemon and we call it in this session
-        self._begin = wire.BEGIN  # a flag of every request until the first answer
+        self._begin_flag = wire.BEGIN  # of every request until the first answer
         self._asked = False
         self._id = 0
-        self._since = 0
+        self._since_lsn = 0  # it has logged nothing before
         self._state = ACTIVE
-        self._unknown = False  # the answer to a commit was lost, or that the queue manager has stopped in it
+        self._outcome_unknown = False  # the answer to a commit was lost, or that the queue manager has stopped in it
         self._ending = False  # a commit or prepare is on its way, or was interrupted: nothing more can be sent
         self._end_asked = 0  # COMMIT or PREPARE: the daemon may have done it, and nobody has heard whether
         self._sends: Sends | None = None  # from the first one on
@@ -105,16 +105,16 @@ class RemoteUnit:
         prepare was lost.
         """
         if self._state in (ACTIVE, PREPARED) and self._link.broken:
-            return self._state if self._said is ACTIVE else self._said
-        if self._state not in (ACTIVE, PREPARED) or self._begin:
+            return self._state if self._daemon_state is ACTIVE else self._daemon_state
+        if self._state not in (ACTIVE, PREPARED) or self._begin_flag:
             return self._state
-        if self._sends is not None and self._sends.unheard:
+        if self._sends is not None and self._sends.has_unanswered:
             return self._state
         answer, head = self._ask(wire.request(wire.STATE, 0, self._number))
         state: UowState = values.loads(answer[head.at :])
-        self._said = state
+        self._daemon_state = state
         if state is COMMITTED:  # by a call that was interrupted
-            self._over(COMMITTED)
+            self._end_as(COMMITTED)
         return state
 
     @property
@@ -127,7 +127,7 @@ class RemoteUnit:
 
         Raises Unavailable (2009) where the connection turns out to be lost.
         """
-        if self._state is not ACTIVE or self._unknown:
+        if self._state is not ACTIVE or self._outcome_unknown:
             return False
         if not self._end_asked:  # else its commit says what is known of it then
             self._link.check(self._connection.name)
@@ -149,8 +149,8 @@ class RemoteUnit:
         if self._link.forked:
             raise Unavailable(PARENTS_UNIT, reason=Reason.HCONN_ERROR)
         if self._end_asked and self._link.broken:
-            self._doubt()
-        if self._unknown:
+            self._note_lost_end()
+        if self._outcome_unknown:
             raise UnitOfWorkEnded(self._ask_for_outcome())
         if self._state is COMMITTED or self._state is BACKED_OUT:
             raise UnitOfWorkEnded(f"{self._named} is {self._state.value}; begin another one")
@@ -161,7 +161,7 @@ class RemoteUnit:
                 f"{self._named} was backed out when its connection was lost; back it out and start it again"
             )
 
-    def _go_on(self) -> None:
+    def _settle(self) -> None:
         """See that the next call can be made, once all that was sent before is put. Raises what was refused of that."""
         self._check()
         if self._sends is not None:
@@ -171,7 +171,7 @@ class RemoteUnit:
                 raise lost(self._connection.name, exc) from exc
             self._check()  # again, since another thread may have heard meanwhile that it is over
 
-    def _with_all(self, end: Callable[[], None]) -> None:
+    def _settle_and_end(self, end: Callable[[], None]) -> None:
         """Commit or prepare it, with what was sent before; who sends from now on hears that it is too late.
 
         So it is where this is interrupted: the daemon may have done it or not.
@@ -180,16 +180,16 @@ class RemoteUnit:
         self._link.is_lost()  # then nothing of this is done, and it is known that the unit was backed out
         try:
             try:
-                self._go_on()
+                self._settle()
             except Unavailable:
-                self._say_if_lost()
+                self._check_if_lost()
                 raise
             end()
         except MQError:
             self._ending = False
             raise
 
-    def _say_if_lost(self) -> None:
+    def _check_if_lost(self) -> None:
         """Nothing was asked for: where the connection is lost by now it is known what became of the unit; raises it."""
         if self._link.is_lost():
             self._check()
@@ -199,21 +199,21 @@ class RemoteUnit:
         asked, self._end_asked = self._end_asked, self._end_asked or op  # before: an interrupt may strike
         self._asked = True
         try:
-            return self._link.exchange(wire.request(op, self._begin, self._number))
-        except (Unasked, MQError) as exc:
+            return self._link.exchange(wire.request(op, self._begin_flag, self._number))
+        except (NotSent, MQError) as exc:
             self._end_asked = asked
-            self._say_if_lost()
-            if isinstance(exc, Unasked):
+            self._check_if_lost()
+            if isinstance(exc, NotSent):
                 raise lost(self._connection.name, exc) from exc
             raise
 
-    def _doubt(self) -> None:
+    def _note_lost_end(self) -> None:
         """The connection is lost, and with it the answer to a commit or prepare."""
         if self._state is ACTIVE and self._end_asked == wire.PREPARE:
             self._state = PREPARED  # or not: to say that it was backed out would be a guess
         elif self._state is ACTIVE:
-            self._unknown = True
-            self._connection.note_unknown(self._id, self._since)
+            self._outcome_unknown = True
+            self._connection.note_unknown(self._id, self._since_lsn)
 
     def _ask_for_outcome(self) -> str:
         return (
@@ -227,7 +227,7 @@ class RemoteUnit:
             answer = self._link.exchange(frame, waits=waits)
         except Broken as exc:
             raise lost(self._connection.name, exc) from exc
-        return answer, self._hear(answer)
+        return answer, self._decode(answer)
 
     def _ask_many(self, frame: bytes, *, waits: bool = False) -> list[tuple[bytes, wire.Reply]]:
         self._asked = True
@@ -235,13 +235,13 @@ class RemoteUnit:
             answers = self._link.stream(frame, waits=waits)
         except Broken as exc:
             raise lost(self._connection.name, exc) from exc
-        return [(answer, self._hear(answer)) for answer in answers]
+        return [(answer, self._decode(answer)) for answer in answers]
 
-    def _hear(self, answer: bytes) -> wire.Reply:
+    def _decode(self, answer: bytes) -> wire.Reply:
         head = wire.decode_reply(answer)
         if head.begun is not None and not self._id:
-            self._id, self._since = head.begun
-            self._begin = 0
+            self._id, self._since_lsn = head.begun
+            self._begin_flag = 0
             self._link.open_units[self._number] = self
         if head.op == wire.ERROR:
             raise wire.error(answer, head)
@@ -250,38 +250,38 @@ class RemoteUnit:
     def _begin_sends(self) -> Sends:
         with self._link.lock:  # of several threads the first one makes it
             if self._sends is None:
-                self._sends = Sends(self._link, self._check_sending, self._send_together, self._hear_sent)
+                self._sends = Sends(self._link, self._check_sending, self._send_together, self._decode_sends)
             return self._sends
 
     def _check_sending(self) -> None:
-        if self._state is not ACTIVE or self._link.broken or self._unknown or self._ending:
+        if self._state is not ACTIVE or self._link.broken or self._outcome_unknown or self._ending:
             self._check()
             raise UnitOfWorkEnded(f"{self._named} is being committed or prepared; begin another one")
 
     def _send_together(self, puts: list[bytes]) -> bytes:
         self._asked = True
         self._link.open_units[self._number] = self  # begun by the time of the answer, which may be heard late
-        return wire.sends(self._begin, self._number, puts)
+        return wire.sends(self._begin_flag, self._number, puts)
 
-    def _hear_sent(self, answer: bytes) -> None:
+    def _decode_sends(self, answer: bytes) -> None:
         """Where one of several puts was refused, the daemon has backed out the unit of work."""
         try:
-            self._hear(answer)
+            self._decode(answer)
         except UnitOfWorkEnded:
             raise
         except MQError:
-            self._over(BACKED_OUT)
+            self._end_as(BACKED_OUT)
             raise
 
-    def _daemon_has_backed_out(self, sends: Sends) -> bool:
+    def _discard_sends(self, sends: Sends) -> bool:
         """When nothing of what was sent is on its way any more."""
         try:
             sends.forget()
         except Broken:
-            self._over(BACKED_OUT)
+            self._end_as(BACKED_OUT)
         return self._state is BACKED_OUT
 
-    def _over(self, state: UowState) -> None:
+    def _end_as(self, state: UowState) -> None:
         self._link.open_units.pop(self._number, None)
         self._state = state
 
@@ -289,19 +289,19 @@ class RemoteUnit:
 
     def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message, which others see when the unit of work is committed; see `QueueManager.put`."""
-        if self._state is not ACTIVE or self._link.broken or self._unknown or self._sends is not None:
-            self._go_on()
+        if self._state is not ACTIVE or self._link.broken or self._outcome_unknown or self._sends is not None:
+            self._settle()
         if type(body) is not bytes:
             body = check_body(body)
-        frame = wire.put(self._begin, self._number, queue, body, options)
+        frame = wire.put(self._begin_flag, self._number, queue, body, options)
         self._asked = True
         try:
             answer = self._link.exchange(frame)
         except Broken as exc:
             raise lost(self._connection.name, exc) from exc
-        if answer[4:8] == wire.PLAIN:
+        if answer[4:8] == wire.OK_ALONE:
             return Message(body, answer[8:], queue)
-        return wire.put_message(answer, self._hear(answer), queue, body)
+        return wire.put_message(answer, self._decode(answer), queue, body)
 
     def send(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> None:
         """Put a message without waiting to hear of it: many go to the daemon together (an asynchronous put).
@@ -330,17 +330,17 @@ class RemoteUnit:
 
     def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
         """Put a message for each body, all with the same options; all of them are put, or none."""
-        self._go_on()
+        self._settle()
         checked = check_bodies(bodies)
-        answers = self._ask_many(wire.put_many(self._begin, self._number, queue, checked, options))
+        answers = self._ask_many(wire.put_many(self._begin_flag, self._number, queue, checked, options))
         return wire.put_messages(answers, queue, checked)
 
     def get(self, queue: str, *, wait: float | None = 0.0, **options: Unpack[GetOptions]) -> Message:
         """Take a message, which is gone when the unit of work is committed; see `QueueManager.get`."""
-        if self._state is not ACTIVE or self._link.broken or self._unknown or self._sends is not None:
-            self._go_on()
+        if self._state is not ACTIVE or self._link.broken or self._outcome_unknown or self._sends is not None:
+            self._settle()
         seconds = wire_wait(wait)
-        frame = wire.get(self._begin, self._number, queue, seconds, options)
+        frame = wire.get(self._begin_flag, self._number, queue, seconds, options)
         answer, head = self._ask(frame, waits=seconds != 0.0)
         return wire.got_message(answer, head, queue)
 
@@ -348,15 +348,15 @@ class RemoteUnit:
         self, queue: str, limit: int, *, wait: float | None = 0.0, **options: Unpack[GetOptions]
     ) -> list[Message]:
         """Take up to `limit` messages, waiting for the first of them only; [] when there is none."""
-        self._go_on()
+        self._settle()
         seconds = wire_wait(wait)
-        frame = wire.get_many(self._begin, self._number, queue, check_limit(limit), seconds, options)
+        frame = wire.get_many(self._begin_flag, self._number, queue, check_limit(limit), seconds, options)
         return wire.got_messages(self._ask_many(frame, waits=seconds != 0.0), queue)
 
     def dead_letter(self, message: Message, reason: int) -> Message:
         """As `Connection.dead_letter`."""
-        self._go_on()
-        told = wire.call("dead_letter", [message, reason], {}, flags=self._begin, unit=self._number)
+        self._settle()
+        told = wire.call("dead_letter", [message, reason], {}, flags=self._begin_flag, unit=self._number)
         answer, head = self._ask(told, waits=True)
         put: Message = values.loads(answer[head.at :])
         return put
@@ -368,26 +368,26 @@ class RemoteUnit:
 
         Unavailable (2009) when the connection was lost: then it may be in doubt, or is backed out.
         """
-        self._with_all(self._prepare)
+        self._settle_and_end(self._prepare)
 
     def _prepare(self) -> None:
         try:
             answer = self._ask_to_end(wire.PREPARE)
         except Broken as exc:
-            self._doubt()
+            self._note_lost_end()
             raise maybe_in_doubt(self._id, self._connection.name) from exc
-        self._hear_end(answer)
+        self._decode_end(answer)
         self._state, self._end_asked = PREPARED, 0
 
-    def _hear_end(self, answer: bytes) -> None:
+    def _decode_end(self, answer: bytes) -> None:
         """Raises what the answer to a commit or prepare is."""
         try:
-            self._hear(answer)
+            self._decode(answer)
         except MQError as exc:
-            if self._begin or leaves_open(exc):
+            if self._begin_flag or leaves_open(exc):
                 self._end_asked = 0
             elif isinstance(exc, Unavailable):  # it has stopped, and nobody knows what reached the disk
-                self._doubt()
+                self._note_lost_end()
             raise
 
     def commit(self) -> None:
@@ -397,7 +397,7 @@ class RemoteUnit:
         when it was prepared, it may be in doubt.
         """
         try:
-            self._with_all(self._commit)
+            self._settle_and_end(self._commit)
         except BackedOut:
             self._told = True
             raise
@@ -409,25 +409,25 @@ class RemoteUnit:
         try:
             answer = self._ask_to_end(wire.COMMIT)
         except Broken as exc:
-            self._doubt()
+            self._note_lost_end()
             if self._state is PREPARED:
                 raise maybe_in_doubt(self._id, self._connection.name) from exc
             text = self._ask_for_outcome()
             raise Unavailable(text, reason=Reason.CONNECTION_BROKEN, name=self._connection.name) from exc
-        if answer[4] != OK or self._begin:
-            self._hear_end(answer)
-        self._over(COMMITTED)
+        if answer[4] != OK or self._begin_flag:
+            self._decode_end(answer)
+        self._end_as(COMMITTED)
 
     def backout(self) -> None:
         """Undo all of it; messages that were got return to their places with a higher backout count."""
-        known = self._state is ACTIVE and not self._unknown and not self._end_asked
+        known = self._state is ACTIVE and not self._outcome_unknown and not self._end_asked
         if known and not self._link.forked and self._link.broken:
-            self._over(BACKED_OUT)  # the daemon did so when the connection was lost
+            self._end_as(BACKED_OUT)  # the daemon did so when the connection was lost
             if self._sends is not None:
                 self._sends.drop()
             return
         self._check()
-        if self._sends is not None and self._state is ACTIVE and self._daemon_has_backed_out(self._sends):
+        if self._sends is not None and self._state is ACTIVE and self._discard_sends(self._sends):
             return
         if self._asked:
             try:
@@ -435,17 +435,17 @@ class RemoteUnit:
             except Unavailable as exc:
                 if exc.reason != Reason.CONNECTION_BROKEN:
                     if known and exc.reason == Reason.Q_MGR_STOPPING:
-                        self._over(BACKED_OUT)  # by the queue manager, as it ended at once
+                        self._end_as(BACKED_OUT)  # by the queue manager, as it ended at once
                     raise
                 if self._state is PREPARED or self._end_asked:
-                    self._say_if_lost()
+                    self._check_if_lost()
                     raise
-        self._over(BACKED_OUT)
+        self._end_as(BACKED_OUT)
 
     def _backout_request(self) -> bytes:
         """Its first request, which may be on its way, is refused then; not where it may be committed or prepared."""
         never = self._state is ACTIVE and not self._end_asked
-        return wire.request(wire.BACKOUT, wire.BEGIN if never else self._begin, self._number)
+        return wire.request(wire.BACKOUT, wire.BEGIN if never else self._begin_flag, self._number)
 
     def _leave(self) -> None:
         """Back it out, for nobody comes back to it: where there is no socket for that, as soon as there is one."""
@@ -460,10 +460,10 @@ class RemoteUnit:
             raise
 
     def _leave_to_link(self) -> None:
-        if self._state is ACTIVE and not self._unknown and not self._link.broken:
+        if self._state is ACTIVE and not self._outcome_unknown and not self._link.broken:
             self._link.back_out_later(self._backout_request())
             if not self._end_asked:
-                self._over(BACKED_OUT)
+                self._end_as(BACKED_OUT)
 
     def give_up(self) -> None:
         """Its queue manager is going to end, and this thread will not end it before, unless it is in doubt."""
@@ -478,5 +478,5 @@ class RemoteUnit:
             if kind is None and self._state is ACTIVE:
                 self.commit()
         finally:
-            if self._state is ACTIVE and not self._unknown:  # an exception brought us here, or struck in the commit
+            if self._state is ACTIVE and not self._outcome_unknown:  # an exception came, or struck in the commit
                 self._leave()

@@ -13,7 +13,7 @@ from qmgr.errors import BackedOut, MQError
 from qmgr.link import Link
 from qmgr.sockets import Socket
 
-TOGETHER = 16 << 10  # bytes of puts that make a request
+BATCH_BYTES = 16 << 10  # of puts that make a request
 
 
 def fits(put: bytes, others: int, longest: int) -> bool:
@@ -52,7 +52,7 @@ class Sends:
         self._lost = False  # nobody knows what of them was put, or not all of them is wanted any more
 
     @property
-    def unheard(self) -> bool:
+    def has_unanswered(self) -> bool:
         """Is there any that may be refused, as far as the application has been told?"""
         return bool(self._puts) or self._asked is not None or self._lost or self._lock.locked()
 
@@ -62,18 +62,18 @@ class Sends:
             self._check()
             self._check_lost()
             if not fits(put, self._size, self._link.longest):
-                self._go()
+                self._flush()
             self._puts.append(put)
             self._size += len(put)
-            if self._size >= TOGETHER:
-                self._go()
+            if self._size >= BATCH_BYTES:
+                self._flush()
 
     def finish(self) -> None:
         """Return when the daemon has done all of them."""
         with self._lock:
             self._check_lost()
-            self._go()
-            self._await()
+            self._flush()
+            self._await_answer()
 
     def forget(self) -> None:
         """None of them is wanted any more: the unit of work is going to be backed out, and nothing else, if that fails.
@@ -84,7 +84,7 @@ class Sends:
             self._lost = True
             self._puts, self._size = [], 0
             with contextlib.suppress(MQError):
-                self._await()
+                self._await_answer()
 
     def drop(self) -> None:
         """The connection is lost: nobody waits for an answer, unless a thread does just now."""
@@ -103,22 +103,22 @@ class Sends:
                 "not known; back it out and start it again"
             )
 
-    def _go(self) -> None:
-        self._await()
+    def _flush(self) -> None:
+        self._await_answer()
         if self._puts:
-            with self._unless_lost():
+            with self._lost_on_error():
                 frame = self._request(self._puts)
                 self._puts, self._size = [], 0
                 self._asked = self._link.ask(frame)
 
-    def _await(self) -> None:
+    def _await_answer(self) -> None:
         if self._asked is not None:
-            with self._unless_lost():
+            with self._lost_on_error():
                 sock, self._asked = self._asked, None
                 self._hear(self._link.answer(sock))
 
     @contextlib.contextmanager
-    def _unless_lost(self) -> Iterator[None]:
+    def _lost_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:

@@ -42,7 +42,7 @@ CALLS: dict[str, str] = {
     **dict.fromkeys(("record_image", "record_definitions", "recreate", "note_archived"), ADMIN),
     **dict.fromkeys(("archive_log", "compress_log", "remove_log", "advance_log", "reduce_log"), ADMIN),
 }
-NAMED = {
+CALLS_ON_OBJECTS = {
     *("queue", "define_queue", "alter_queue", "delete_queue", "clear_queue"),
     *("define_alias", "alter_alias", "delete_alias"),
 }
@@ -79,7 +79,7 @@ def _touched(method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Ite
 
     What a queue or an alias refers to is one of them: else who may define some would reach all.
     """
-    if method not in NAMED:
+    if method not in CALLS_ON_OBJECTS:
         yield ""
         return
     if not args:
@@ -117,7 +117,7 @@ class Session:
             if self._closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
             if self.quiescing:
-                raise self.told_to_end()
+                raise self.quiescing_error()
             most = self.manager.attributes.max_handles
             if len(self.units) >= most and self._count_open(most) >= most:
                 text = f"a connection may have {most} units of work at a time (MAXHANDS); end some of them"
@@ -352,7 +352,7 @@ class Session:
         self.quiescing = True
         self.on_quiesce()
 
-    def told_to_end(self) -> Unavailable:
+    def quiescing_error(self) -> Unavailable:
         return Unavailable(
             "an operator has asked this connection to end (STOP CONN); end what is begun, and close it",
             reason=Reason.CONNECTION_QUIESCING,
@@ -364,18 +364,18 @@ class Session:
         Where memory fails it is tried again, since nobody else would.
         """
         if self._begin_to_close():
-            self._end_surely()
+            self._end_with_retries()
 
     def close_now_or_later(self) -> Outcome:
         """The same for event loops: what has no room in the log for its return is for a thread that may wait."""
-        return without_waiting(self._end_surely) if self._begin_to_close() else 0
+        return without_waiting(self._end_with_retries) if self._begin_to_close() else 0
 
     def _begin_to_close(self) -> bool:
         with self._lock:
             before, self._closed = self._closed, True
         return not before
 
-    def _end_surely(self) -> int:
+    def _end_with_retries(self) -> int:
         left = TRIES
         while left:
             left -= 1
@@ -413,7 +413,7 @@ class Sessions:
     def __init__(self, manager: "QueueManager") -> None:
         self.manager = manager
         self.limit: int | None = None  # of those that come over a network
-        self._far = 0  # that do
+        self._remote_count = 0
         self._open: dict[int, Session] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -427,7 +427,7 @@ class Sessions:
     @property
     def full(self) -> bool:
         """Are as many there over a network as may be?"""
-        return self.limit is not None and self._far >= self.limit
+        return self.limit is not None and self._remote_count >= self.limit
 
     def open(self, peer: Peer, rights: Rights) -> Session:
         """A new client. Raises NotAuthorized (2035), Unavailable (2025: too many; 2161: it is ending)."""
@@ -440,11 +440,11 @@ class Sessions:
                 raise Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED, name=self.manager.name)
             session = Session(self, next(self._numbers), peer, rights)
             self._open[session.number] = session
-            self._far += peer.channel != LOCAL
+            self._remote_count += peer.channel != LOCAL
             return session
 
     @property
-    def pressed(self) -> bool:
+    def needs_checkpoint(self) -> bool:
         """Is the log nearly full, or do checkpoints not keep up? Then a call may come to wait for one."""
         engine = self.manager._engine
         return engine.urgent or engine.checkpointer.overdue()
@@ -463,7 +463,7 @@ class Sessions:
     def forget(self, session: Session) -> None:
         with self._lock:
             if self._open.pop(session.number, None) is not None:
-                self._far -= session.peer.channel != LOCAL
+                self._remote_count -= session.peer.channel != LOCAL
 
 
 class ServiceFace(Protocol):

@@ -19,15 +19,15 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from qmgr.wire import LEAST, LENGTH, ProtocolError
+from qmgr.wire import LENGTH, MIN_FRAME_BYTES, ProtocolError
 
-AT_ONCE = 64 << 10  # bytes: nearly all frames come with one call
-TLS_RECORD = 16 << 10  # bytes: TLS sends them whole or not at all
-PIECE = 256 << 10  # bytes by which a long frame is received, so that nobody can make us reserve what never comes
-LONGEST_POLL = (2**31 - 1) // 1000  # seconds, 24 days: poll takes no more
-LONGEST_NAME = 100  # bytes of the path of a Unix socket; the system takes a few more
+RECEIVE_BYTES = 64 << 10  # nearly all frames come with one call
+TLS_RECORD_BYTES = 16 << 10  # TLS sends a record whole or not at all
+CHUNK_BYTES = 256 << 10  # by which a long frame is received, so that nobody can make us reserve what never comes
+MAX_POLL_S = (2**31 - 1) // 1000  # 24 days
+MAX_PATH_BYTES = 100  # of a Unix socket; the system takes a few more
 BACKLOG = 1024  # connections that the system keeps until they are accepted
-CONNECT = 30.0  # seconds that a connection may take
+CONNECT_TIMEOUT_S = 30.0
 TIMEVAL = struct.Struct("@ll")
 TCP_INFO = struct.Struct("=120xQ16xI")  # bytes that are acknowledged, bytes that are not sent yet
 HALF_CLOSED = getattr(select, "POLLRDHUP", 0)  # Linux
@@ -42,22 +42,22 @@ class TooSlow(EOFError):
     """A frame that was begun did not come to its end in time."""
 
 
-Late = (TooSlow, BlockingIOError, TimeoutError, ssl.SSLWantReadError)  # what a bound of time raises
+Timeouts = (TooSlow, BlockingIOError, TimeoutError, ssl.SSLWantReadError)  # what a bound of time raises
 
 
-def is_late(exc: Exception) -> bool:
+def is_timeout(exc: Exception) -> bool:
     """Has a bound of time struck that we have set? The system has one too, for a network that brings nothing."""
-    return isinstance(exc, Late) and getattr(exc, "errno", None) != errno.ETIMEDOUT
+    return isinstance(exc, Timeouts) and getattr(exc, "errno", None) != errno.ETIMEDOUT
 
 
-def is_of_the_name(exc: OSError) -> bool:
+def is_name_error(exc: OSError) -> bool:
     """Has nobody been asked for a connection, since the host's name leads nowhere?"""
     return isinstance(exc, socket.gaierror)
 
 
-def why(exc: OSError) -> str:
+def system_message(exc: OSError) -> str:
     """What the system says of an error, without what Python adds."""
-    if exc.errno is not None and exc.errno > 0 and not is_of_the_name(exc):
+    if exc.errno is not None and exc.errno > 0 and not is_name_error(exc):
         return os.strerror(exc.errno)
     said = exc.strerror or str(exc)  # `socket.create_server` has added to what the resolver says of a name
     return said.partition(" (while attempting ")[0]
@@ -72,27 +72,27 @@ def receive(sock: Socket, most: int, seconds: float = 0.0, ticks: Ticks | None =
     A frame that was begun has `seconds` to be complete by the clock `ticks`; 0: for ever. Raises ProtocolError for a
     frame of more than `most` bytes, before anything is reserved for it; EOFError, OSError.
     """
-    data = sock.recv(AT_ONCE)
-    if LEAST <= len(data) <= most and LENGTH.unpack_from(data)[0] + 4 == len(data):
+    data = sock.recv(RECEIVE_BYTES)
+    if MIN_FRAME_BYTES <= len(data) <= most and LENGTH.unpack_from(data)[0] + 4 == len(data):
         return data
     if not data:
         return b""
-    return _rest(sock, data, most, seconds, ticks)
+    return _receive_rest(sock, data, most, seconds, ticks)
 
 
 def receive_now(sock: Socket) -> bytes:
     """What has come by a socket on which something has, a piece at most; b"" at its end. Raises OSError."""
-    return sock.recv(AT_ONCE, socket.MSG_DONTWAIT)
+    return sock.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
 
 
 def is_frame(data: bytes, most: int) -> bool:
     """Is it one frame, of `most` bytes at most, and nothing else?"""
-    return LEAST <= len(data) <= most and LENGTH.unpack_from(data)[0] + LENGTH.size == len(data)
+    return MIN_FRAME_BYTES <= len(data) <= most and LENGTH.unpack_from(data)[0] + LENGTH.size == len(data)
 
 
 def receive_rest(sock: Socket, data: bytes, most: int, seconds: float, ticks: Ticks) -> bytes:
     """Receive the frame whose first bytes are `data`; `most`, `seconds` and `ticks` as in `receive`."""
-    return data if is_frame(data, most) else _rest(sock, data, most, seconds, ticks)
+    return data if is_frame(data, most) else _receive_rest(sock, data, most, seconds, ticks)
 
 
 def send_now(sock: Socket, data: bytes) -> bytes | memoryview:
@@ -107,29 +107,29 @@ def send_now(sock: Socket, data: bytes) -> bytes | memoryview:
 def receive_one(sock: Socket, most: int) -> bytes:
     """Receive one frame of several small ones: unlike `receive` it takes nothing of those that follow it."""
     data = sock.recv(LENGTH.size)
-    return data and _rest(sock, data, most, 0.0, None)
+    return data and _receive_rest(sock, data, most, 0.0, None)
 
 
-def _rest(sock: Socket, data: bytes, most: int, seconds: float, ticks: Ticks | None) -> bytes:
+def _receive_rest(sock: Socket, data: bytes, most: int, seconds: float, ticks: Ticks | None) -> bytes:
     deadline = ticks() + int(seconds * 1e9) if ticks is not None and seconds else 0
     try:
         got = bytearray(data)
         while len(got) < LENGTH.size:
-            _more(sock, got, LENGTH.size - len(got), deadline, ticks)
+            _receive_more(sock, got, LENGTH.size - len(got), deadline, ticks)
         size = LENGTH.unpack_from(got)[0] + LENGTH.size
-        if not LEAST <= size <= most:
-            raise ProtocolError(f"a frame of {size} bytes is not one of {LEAST} to {most}")
+        if not MIN_FRAME_BYTES <= size <= most:
+            raise ProtocolError(f"a frame of {size} bytes is not one of {MIN_FRAME_BYTES} to {most}")
         if len(got) > size:
             raise ProtocolError("a request came before the one before it was answered")
         while len(got) < size:
-            _more(sock, got, min(PIECE, size - len(got)), deadline, ticks)
+            _receive_more(sock, got, min(CHUNK_BYTES, size - len(got)), deadline, ticks)
         return bytes(got)
     finally:
         if deadline:
             limit_receive(sock, 0.0)
 
 
-def _more(sock: Socket, got: bytearray, size: int, deadline: int, ticks: Ticks | None) -> None:
+def _receive_more(sock: Socket, got: bytearray, size: int, deadline: int, ticks: Ticks | None) -> None:
     if deadline and ticks is not None:
         left = (deadline - ticks()) / 1e9
         if left <= 0:
@@ -144,19 +144,19 @@ def _more(sock: Socket, got: bytearray, size: int, deadline: int, ticks: Ticks |
     got += piece
 
 
-def send_patiently(sock: Socket, data: Any, seconds: float) -> None:
+def send_all(sock: Socket, data: Any, seconds: float) -> None:
     """Send all of it, if the other end never lets `seconds` go by without taking any; 0: for ever. Raises OSError.
 
     A timeout of Python's `sendall` is one for everything, of `send` over TLS for all that it is given.
     """
     sock.settimeout(seconds or None)
-    most = TLS_RECORD if isinstance(sock, ssl.SSLSocket) else PIECE
+    most = TLS_RECORD_BYTES if isinstance(sock, ssl.SSLSocket) else CHUNK_BYTES
     left = memoryview(data)
     while left:
         left = left[sock.send(left[:most]) :]
 
 
-def send_at_once(sock: Socket, data: bytes) -> None:
+def send_if_room(sock: Socket, data: bytes) -> None:
     """Send a few bytes where nothing else waits to be sent, if that takes no waiting."""
     with contextlib.suppress(OSError):
         if not isinstance(sock, ssl.SSLSocket):
@@ -180,15 +180,15 @@ class TlsSocket(ssl.SSLSocket):
     def sendall(self, data: Any, flags: int = 0) -> None:
         before = self.gettimeout()
         try:
-            send_patiently(self, data, self.sending)
+            send_all(self, data, self.sending)
         finally:
             self.settimeout(before)
 
 
 class UnixSocket(socket.socket):
-    """A client's. It waits in poll: who waits in recv is woken also when the other end takes what it was sent.
+    """A client's. It waits in poll: a wait in recv also ends when the other end takes what it was sent.
 
-    That is for nothing, and takes as long as the answer to a small call.
+    Such a wake-up is for nothing, and takes as long as the answer to a small call.
     """
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ def with_tls(sock: Socket, context: ssl.SSLContext, seconds: float, host: str | 
 
 def limit_receive(sock: Socket, seconds: float) -> None:
     """Let a receive wait so many seconds at most; 0, or more than poll can wait for: for ever."""
-    if seconds > LONGEST_POLL:
+    if seconds > MAX_POLL_S:
         seconds = 0.0
     if isinstance(sock, TlsSocket):
         sock.settimeout(seconds or None)
@@ -230,7 +230,7 @@ def limit_receive(sock: Socket, seconds: float) -> None:
 
 def limit_send(sock: Socket, seconds: float) -> None:
     """Let a send wait so many seconds at most, as `limit_receive`: who never reads loses the connection then."""
-    if seconds > LONGEST_POLL:
+    if seconds > MAX_POLL_S:
         seconds = 0.0
     if isinstance(sock, TlsSocket):
         sock.sending = seconds
@@ -279,7 +279,7 @@ def is_open(sock: Socket) -> bool:
     return not poll.poll(0)
 
 
-def has_left(sock: Socket) -> bool:
+def peer_has_closed(sock: Socket) -> bool:
     """Has the other end closed the connection, or its half of it, whatever it has sent before? False: not for sure."""
     poll = select.poll()
     try:
@@ -289,7 +289,7 @@ def has_left(sock: Socket) -> bool:
         return True
 
 
-def outgoing(sock: Any) -> tuple[int, bool]:
+def send_progress(sock: Any) -> tuple[int, bool]:
     """(bytes that the other end has taken so far, whether any wait to be sent), where the system tells: Linux."""
     option = getattr(socket, "TCP_INFO", None)
     if option is not None and sys.platform == "linux":
@@ -301,13 +301,13 @@ def outgoing(sock: Any) -> tuple[int, bool]:
     return 0, False
 
 
-def say_no_more(sock: Socket) -> None:
+def shutdown_send(sock: Socket) -> None:
     """The other end finds that nothing comes any more; it can still send."""
     with contextlib.suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_WR)
 
 
-def hear_no_more(sock: Socket) -> None:
+def shutdown_receive(sock: Socket) -> None:
     """What comes from now on is not received; an answer can still be sent."""
     with contextlib.suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_RD)
@@ -317,13 +317,15 @@ def hear_no_more(sock: Socket) -> None:
 
 
 @contextlib.contextmanager
-def _short(path: str) -> Iterator[str]:
+def _short_path(path: str) -> Iterator[str]:
     """A name for `path` that is short enough for the system. Raises OSError where there is none."""
-    if len(os.fsencode(path)) <= LONGEST_NAME:
+    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         yield path
         return
     if not os.path.isdir("/proc/self/fd"):
-        text = f"on this system the path of a Unix socket has {LONGEST_NAME} bytes at most; choose a shorter data path"
+        text = (
+            f"on this system the path of a Unix socket has {MAX_PATH_BYTES} bytes at most; choose a shorter data path"
+        )
         raise OSError(errno.ENAMETOOLONG, text, path)
     directory, name = os.path.split(path)
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -336,8 +338,8 @@ def _short(path: str) -> Iterator[str]:
 def listen_unix(path: str) -> tuple[Socket, int]:
     """(a socket that listens there for this user only, the number of its file).
 
-    The caller owns the place: a socket that lies there is one of the dead. It gets its name when it accepts, so nobody
-    finds one that does not. Raises OSError.
+    The caller owns the place: a socket that lies there is of a process that is gone. The new one gets its name once it
+    accepts, so nobody finds it before that. Raises OSError.
     """
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
@@ -349,7 +351,7 @@ def listen_unix(path: str) -> tuple[Socket, int]:
     try:
         with contextlib.suppress(OSError):  # of a socket others refuse it; nobody else gets into its directory anyway
             os.fchmod(sock.fileno(), 0o600)  # on Linux the file gets this mode, with no moment in between
-        with _short(new) as name:
+        with _short_path(new) as name:
             sock.bind(name)
         os.chmod(new, 0o600)
         sock.listen(BACKLOG)
@@ -372,8 +374,8 @@ def connect_unix(path: str) -> Socket:
     """Raises OSError; FileNotFoundError and ConnectionRefusedError where nobody listens."""
     sock = UnixSocket()
     try:
-        limit_send(sock, CONNECT)  # a daemon that is stopped accepts nobody
-        with _short(path) as name:
+        limit_send(sock, CONNECT_TIMEOUT_S)  # a daemon that is stopped accepts nobody
+        with _short_path(path) as name:
             sock.connect(name)
         limit_send(sock, 0.0)
     except BaseException:
@@ -440,7 +442,7 @@ def in_child(callback: Callable[[], None]) -> None:
     os.register_at_fork(after_in_child=callback)
 
 
-def forget(sock: Socket) -> None:
+def close_here(sock: Socket) -> None:
     """Close it in this process alone, and whoever has the object finds it closed: nothing is said by it."""
     with contextlib.suppress(OSError):
         os.close(sock.detach())

@@ -15,8 +15,8 @@ from qmgr.locations import Location
 from qmgr.objects import check_name
 from qmgr.sockets import Socket
 
-CONNECT = 30.0  # seconds
-A_MOMENT_S = 0.02
+CONNECT_TIMEOUT_S = 30.0
+POLL_S = 0.02
 
 
 def program() -> str:
@@ -24,7 +24,7 @@ def program() -> str:
     return sys.argv[0].rsplit("/", 1)[-1][:60] if sys.argv and sys.argv[0] else "python"
 
 
-def shown(application: str) -> str:
+def application_name(application: str) -> str:
     """What operators see of this client. Raises Mistake."""
     if application and not isinstance(application, str):
         raise Mistake(f"application is the name that operators see, a text, not {quoted(application)}")
@@ -65,7 +65,7 @@ class Local:
             try:
                 return sockets.connect_unix(self.location.socket)
             except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
-                raise self._nobody() from None
+                raise self._not_served() from None
         except PermissionError as exc:
             raise self._denied(exc) from exc
         except OSError as exc:
@@ -76,7 +76,7 @@ class Local:
         text = f"this user may not connect to queue manager {self.name!r}: it may not use {what}"
         return NotAuthorized(f"{text}; {OWNER_ADVICE}, or connect over TCP (a listener of qm.ini)", name=self.name)
 
-    def _nobody(self) -> Unavailable:
+    def _not_served(self) -> Unavailable:
         from qmgr.missing import unknown  # and what it needs, which a client that finds its daemon does not
 
         disk = PosixDisk()
@@ -101,13 +101,13 @@ class Local:
         try:
             holder = locations.running(self.location, disk)
             while holder is not None and locations.running(self.location, disk) == holder:
-                clock.wait(never, A_MOMENT_S)
+                clock.wait(never, POLL_S)
         except OSError as exc:  # this process has no descriptors left, say
             text = f"queue manager {self.name!r} is ending; whether it has ended can't be seen ({exc.strerror})"
             raise Unavailable(text, reason=Reason.Q_MGR_STOPPING, name=self.name) from exc
 
 
-OTHERS = "or it is the port of a listener for STOMP or HTTP"
+PORT_ADVICE = "or it is the port of a listener for STOMP or HTTP"
 
 
 @attrs.frozen
@@ -123,10 +123,10 @@ class Remote:
     @property
     def hint(self) -> str:
         if self.tls is None:
-            return f"this port may speak TLS: use qmgrs://; {OTHERS}"
+            return f"this port may speak TLS: use qmgrs://; {PORT_ADVICE}"
         if self.identity.certificate:
             return "the certificate was perhaps not accepted"
-        return f"it may ask for a certificate: name certificate and key; {OTHERS}"
+        return f"it may ask for a certificate: name certificate and key; {PORT_ADVICE}"
 
     @property
     def if_silent(self) -> str:
@@ -135,19 +135,19 @@ class Remote:
     def open(self) -> Socket:
         place = f"{self.host}:{self.port}"
         try:
-            sock = sockets.connect_tcp(self.host, self.port, CONNECT)
+            sock = sockets.connect_tcp(self.host, self.port, CONNECT_TIMEOUT_S)
         except OSError as exc:
             text = f"nobody listens at {place} for queue manager {self.name!r} ({exc})"
-            if sockets.is_of_the_name(exc):
+            if sockets.is_name_error(exc):
                 text = f"queue manager {self.name!r} is to be at {place}, and where that is nobody knows ({exc})"
             raise Unavailable(text, name=self.name) from exc
         if self.tls is None:
             return sock
         try:
-            return sockets.with_tls(sock, self.tls, CONNECT, self.host)
+            return sockets.with_tls(sock, self.tls, CONNECT_TIMEOUT_S, self.host)
         except OSError as exc:  # an SSLError is one
             sockets.close(sock)
-            text = f"no TLS with queue manager {self.name!r} at {place}: {exc}; {_way_to_tls(exc)}"
+            text = f"no TLS with queue manager {self.name!r} at {place}: {exc}; {_tls_advice(exc)}"
             raise Unavailable(text, name=self.name) from exc
 
     def proof(self) -> tuple[str, sasl.Client | None]:
@@ -171,24 +171,24 @@ def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local 
         url = urlsplit(name_or_url)
         host, port = url.hostname, url.port
     except ValueError as exc:
-        raise _bad(name_or_url, str(exc)) from None
+        raise _bad_url(name_or_url, str(exc)) from None
     if url.scheme not in ("qmgr", "qmgrs"):
-        raise _bad(name_or_url, "its scheme is not qmgr or qmgrs")
+        raise _bad_url(name_or_url, "its scheme is not qmgr or qmgrs")
     if not host or port is None:
-        raise _bad(name_or_url, "it has no host or no port")
+        raise _bad_url(name_or_url, "it has no host or no port")
     try:
         host.encode("idna")  # as the resolver is going to
     except UnicodeError:
-        raise _bad(name_or_url, f"{host!r} can't be the name of a host") from None
+        raise _bad_url(name_or_url, f"{host!r} can't be the name of a host") from None
     name = url.path.strip("/")
     if not name:
-        raise _bad(name_or_url, "the name of the queue manager is missing behind the port")
+        raise _bad_url(name_or_url, "the name of the queue manager is missing behind the port")
     check_name(name, "queue manager", Reason.Q_MGR_NAME_ERROR)
     if url.username:
         user, password = unquote(url.username), unquote(url.password or "")
         identity = attrs.evolve(identity, user=user, password=password)
     for what, said in (("user", identity.user), ("password", identity.password)):
-        if said and not _can_be_said(said):
+        if said and not _is_utf8(said):
             raise Mistake(f"the {what} is text, of which UTF-8 has each character")  # a password is never shown
     if identity.user and not identity.password:
         raise Mistake(f"user {identity.user!r} has no password: give it too, as password= or in the URL")
@@ -197,21 +197,21 @@ def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local 
     return Remote(name, host, port, _context(identity) if url.scheme == "qmgrs" else None, identity)
 
 
-def _can_be_said(text: object) -> bool:
+def _is_utf8(text: object) -> bool:
     try:
         return isinstance(text, str) and bool(text.encode())
     except UnicodeEncodeError:
         return False
 
 
-def _way_to_tls(exc: OSError) -> str:
+def _tls_advice(exc: OSError) -> str:
     """What to do where a handshake has failed."""
     if isinstance(exc, ssl.SSLCertVerificationError):
         return "ca= names a file with who signs it"
-    return f"where the listener has no certificate use qmgr://, {OTHERS}"
+    return f"where the listener has no certificate use qmgr://, {PORT_ADVICE}"
 
 
-def _bad(url: str, why: str) -> Mistake:
+def _bad_url(url: str, why: str) -> Mistake:
     scheme, _, rest = url.partition("://")
     shown = f"{scheme}://{rest.rpartition('@')[2]}"  # without a password
     return Mistake(f"{shown!r} can't be connected to: {why}; write qmgr://host:port/QM1, or qmgrs:// for TLS")

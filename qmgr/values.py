@@ -26,7 +26,7 @@ from qmgr import authority, errors, infos, message, mqsc, objects, replay
 from qmgr.errors import Mistake, MQError, Reason, quoted
 from recovery import records, restart, uows
 
-SHOWN: tuple[ModuleType, ...] = (
+MODULES: tuple[ModuleType, ...] = (
     *(archive, archive_plan, compressed, config, history, log, stats),
     *(authority, errors, infos, message, mqsc, objects, replay),
     *(records, restart, uows),
@@ -34,7 +34,7 @@ SHOWN: tuple[ModuleType, ...] = (
 
 
 def _classes() -> Iterator[type]:
-    for module in SHOWN:
+    for module in MODULES:
         for _, one in inspect.getmembers(module, inspect.isclass):
             known = attrs.has(one) or issubclass(one, enum.Enum)
             if one.__module__ == module.__name__ and known and not one.__name__.startswith("_"):
@@ -46,14 +46,14 @@ ERRORS: dict[str, type[MQError]] = {
     name: one for name, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, MQError)
 }
 TEXT = json.JSONEncoder(separators=(",", ":"), allow_nan=True).encode
-MOST_BITS = 1024  # of a whole number that is sent: far more than any call takes, and JSON can have it
-DEEPEST = 32  # levels of what a call is given
+MAX_INT_BITS = 1024  # far more than any call takes, and JSON can have it
+MAX_DEPTH = 32  # of what a call is given
 
 
 def dumps(value: Any) -> bytes:
     """Raises Mistake for what no call takes or gives."""
     try:
-        return TEXT(_plain(value)).encode()
+        return TEXT(_encode(value)).encode()
     except RecursionError:
         raise Mistake("a value that has itself in it can't be sent to a queue manager in another process") from None
 
@@ -61,33 +61,33 @@ def dumps(value: Any) -> bytes:
 def loads(data: bytes) -> Any:
     """Raises ValueError for what `dumps` does not make."""
     try:
-        return _value(json.loads(data), 0)
+        return _decode(json.loads(data), 0)
     except (TypeError, KeyError, AttributeError, RecursionError) as exc:
         raise ValueError(f"this is no value of a call ({exc})") from None
 
 
-def _plain(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     match value:
         case None | bool() | str() | float():
             return value
         case enum.Enum() if CLASSES.get(type(value).__name__) is type(value):
             return {"of": type(value).__name__, "is": value.name}
-        case int() if not isinstance(value, enum.Enum) and value.bit_length() <= MOST_BITS:
+        case int() if not isinstance(value, enum.Enum) and value.bit_length() <= MAX_INT_BITS:
             return value
         case bytes() | bytearray() | memoryview():
             return {"hex": bytes(value).hex()}
         case datetime.datetime():
             return {"moment": value.isoformat()}
         case tuple():
-            return {"tuple": [_plain(one) for one in value]}
+            return {"tuple": [_encode(one) for one in value]}
         case list():
-            return [_plain(one) for one in value]
+            return [_encode(one) for one in value]
         case set() | frozenset():
-            return {"set": [_plain(one) for one in sorted(value, key=repr)]}
+            return {"set": [_encode(one) for one in sorted(value, key=repr)]}
     if attrs.has(type(value)) and CLASSES.get(type(value).__name__) is type(value):
-        return {"of": type(value).__name__, "with": {f.alias: _plain(getattr(value, f.name)) for f in _fields(value)}}
+        return {"of": type(value).__name__, "with": {f.alias: _encode(getattr(value, f.name)) for f in _fields(value)}}
     if hasattr(value, "items"):
-        return {"map": {_key(key): _plain(one) for key, one in value.items()}}
+        return {"map": {_key(key): _encode(one) for key, one in value.items()}}
     raise Mistake(
         f"{quoted(value)} is nothing that a call takes: a {type(value).__name__} can't be sent to another process"
     )
@@ -103,26 +103,26 @@ def _key(key: Any) -> str:
     return key
 
 
-def _value(told: Any, depth: int) -> Any:
-    if depth > DEEPEST:
-        raise ValueError(f"values lie in each other more than {DEEPEST} deep")
+def _decode(told: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"values lie in each other more than {MAX_DEPTH} deep")
     if isinstance(told, list):
-        return [_value(one, depth + 1) for one in told]
+        return [_decode(one, depth + 1) for one in told]
     if not isinstance(told, dict):
         return told
     if "of" in told:
         one = CLASSES[told["of"]]
         if "is" in told and issubclass(one, enum.Enum):
             return one[told["is"]]
-        given = {name: _value(value, depth + 1) for name, value in told["with"].items()}
-        return _made(one, given)
+        given = {name: _decode(value, depth + 1) for name, value in told["with"].items()}
+        return _instance(one, given)
     if len(told) != 1:
         raise ValueError(f"an object has one key, such as map, and not {len(told)}")
     [(kind, value)] = told.items()
-    return READ[kind](value, depth + 1)
+    return DECODERS[kind](value, depth + 1)
 
 
-def _made(one: type, given: dict[str, Any]) -> Any:
+def _instance(one: type, given: dict[str, Any]) -> Any:
     if not attrs.has(one):
         raise ValueError(f"a {one.__name__} has no fields")
     if one is message.Message and len(given["head"]) < message.HEAD.size:
@@ -130,12 +130,12 @@ def _made(one: type, given: dict[str, Any]) -> Any:
     return one(**given)
 
 
-READ: dict[str, Callable[[Any, int], Any]] = {
+DECODERS: dict[str, Callable[[Any, int], Any]] = {
     "hex": lambda value, depth: bytes.fromhex(value),
     "moment": lambda value, depth: datetime.datetime.fromisoformat(value),
-    "tuple": lambda value, depth: tuple([_value(one, depth) for one in value]),
+    "tuple": lambda value, depth: tuple([_decode(one, depth) for one in value]),
     "set": lambda value, depth: frozenset(value),
-    "map": lambda value, depth: {name: _value(one, depth) for name, one in value.items()},
+    "map": lambda value, depth: {name: _decode(one, depth) for name, one in value.items()},
 }
 
 

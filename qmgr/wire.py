@@ -49,13 +49,13 @@ PAGE = struct.Struct("<II")
 STEP = struct.Struct("<QQ")
 MANY = struct.Struct("<dI")
 
-FIRST_FRAMES = 4096  # bytes of a frame before the client is known
-TOKEN = 16  # bytes that name a session to its own client only
-LEAST = 8  # bytes of any frame
+MAX_FIRST_FRAME_BYTES = 4096  # before the client is known
+TOKEN_BYTES = 16  # a token names a session to its own client only
+MIN_FRAME_BYTES = 8
 RUN_BYTES = 32 << 10  # of requests that become one call
 PAGE_BYTES = 1 << 20  # beyond this a reply is continued in another frame
 FOR_EVER = -1.0
-NONE = math.nan  # in the place of seconds
+NO_EXPIRY = math.nan
 
 # requests
 HELLO, JOIN, ANSWER = 1, 2, 3
@@ -71,7 +71,7 @@ BEGIN = 1  # and those of wireoptions.py
 BEGAN, EXPIRY, MORE = 1, 2, 4
 
 
-PLAIN = REPLY.pack(0, OK, 0, 0)[4:]  # a reply that says nothing but what was asked for
+OK_ALONE = REPLY.pack(0, OK, 0, 0)[4:]  # op, flags, name length of a reply that has no flags and no name
 
 
 # ---- requests
@@ -307,7 +307,7 @@ def decode_reply(frame: bytes) -> Reply:
     return Reply(op, flags, begun, expiry, frame[at : at + size].decode(), at + size)
 
 
-def heard(frame: bytes) -> Reply:
+def decode_or_raise(frame: bytes) -> Reply:
     """The head of a reply. Raises the error that it tells."""
     head = decode_reply(frame)
     if head.op == ERROR:
@@ -387,7 +387,7 @@ def _pages(
 
 def _page(messages: Sequence[Message], cursor: int) -> bytes:
     table = [
-        ITEM.pack(len(one.head), len(one.body), one.backout_count, NONE if one.expiry is None else one.expiry)
+        ITEM.pack(len(one.head), len(one.body), one.backout_count, NO_EXPIRY if one.expiry is None else one.expiry)
         for one in messages
     ]
     data = [part for one in messages for part in (one.head, one.body)]
@@ -397,7 +397,7 @@ def _page(messages: Sequence[Message], cursor: int) -> bytes:
 def _heads(messages: Sequence[Message], cursor: int) -> bytes:
     heads = [one.head for one in messages]
     expiry = messages[0].expiry if messages else None
-    item = ITEM.pack(len(heads[0]) if heads else 0, 0, 0, NONE if expiry is None else expiry)
+    item = ITEM.pack(len(heads[0]) if heads else 0, 0, 0, NO_EXPIRY if expiry is None else expiry)
     return b"".join((PAGE.pack(len(heads), cursor), item * len(heads), *heads))
 
 

@@ -12,7 +12,7 @@ import pytest
 import qmgr
 from qmgr import aio, errors, public
 from qmgr.objects import ALIAS_ATTRIBUTES, ATTRIBUTES
-from qmgr.session import ADMIN, BROWSE, CALLS, GET, NAMED, PUT
+from qmgr.session import ADMIN, BROWSE, CALLS, CALLS_ON_OBJECTS, GET, PUT
 from qmgr.verbs import GetOptions, PutOptions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -207,7 +207,7 @@ def test_the_page_about_rights_has_each_call_with_its_right() -> None:
     offered = {call: right for call, right in CALLS.items() if hasattr(public.Connection, call)}
     for call, right in {**offered, **MESSAGES, "end": ADMIN}.items():
         assert said[call][0] == right, call
-        on_manager = call not in NAMED and call not in MESSAGES
+        on_manager = call not in CALLS_ON_OBJECTS and call not in MESSAGES
         assert said[call][1].startswith("the queue manager") == on_manager, call
 
 

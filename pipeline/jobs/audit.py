@@ -71,9 +71,9 @@ RULES = {
 }
 COLUMNS = (*lives.NEEDED, "end_lsn", "extent", "epoch", "priority", "expiry", "details")
 FIRST_EXTENT = "S0000000.LOG"
-SHOWN = 20  # violations of a rule in the report
-MOST_QUEUES = 50  # in the report
-MARKS = 100  # known depths of a queue that are compared
+MAX_SHOWN_VIOLATIONS = 20  # of a rule
+MAX_REPORTED_QUEUES = 50
+MAX_COMPARED_DEPTHS = 100  # of a queue
 TABLES = ("findings", "queues")
 WRITES = (*TABLES, TEXT)
 EVERY = "*"
@@ -380,7 +380,7 @@ def findings(log: DataFrame, calls: DataFrame, told: DataFrame, scope: Scope) ->
         units=lives.query(OF_UNITS, log=log, calls=calls),
         messages=lives.query(OF_MESSAGES, {"none": NONE}, told=told, doubts=doubts),
         order=lives.query(OF_ORDER, told=told),
-        depths=lives.query(OF_DEPTHS, {"most": str(MARKS)}, told=told, anchors=anchors, doubts=doubts),
+        depths=lives.query(OF_DEPTHS, {"most": str(MAX_COMPARED_DEPTHS)}, told=told, anchors=anchors, doubts=doubts),
     )
 
 
@@ -519,7 +519,7 @@ def list_queues(report: Report, counted: DataFrame) -> None:
     """The queues with most messages, and what is legal and worth knowing of them."""
     report.heading("Queues")
     names = ["queue", "put", "got", "expired", "left", "given_back", "overtakings", "unprovable"]
-    rows = counted.orderBy(F.desc("put"), "object_number").select(names).limit(MOST_QUEUES).collect()
+    rows = counted.orderBy(F.desc("put"), "object_number").select(names).limit(MAX_REPORTED_QUEUES).collect()
     report.table([name.replace("_", " ") for name in names], [list(row) for row in rows])
     report.line()
     report.line("left: committed and neither got nor expired. given back: gets of units of work that were backed out.")
@@ -535,10 +535,10 @@ def list_violations(report: Report, found: DataFrame, counts: dict[str, int]) ->
     for rule in [rule for rule in RULES if rule in counts]:
         report.heading(f"Violations of {rule}: {RULES[rule]}")
         wrong = found.filter(F.col("violation") & (F.col("rule") == rule))
-        rows = wrong.orderBy("lsn", "sequence").limit(SHOWN).collect()
+        rows = wrong.orderBy("lsn", "sequence").limit(MAX_SHOWN_VIOLATIONS).collect()
         report.table(
             ["LSN", "against", "queue", "place", "unit of work"],
             [[row["at"], row["other_at"], row["queue"], named(row["sequence"]), named(row["uow"])] for row in rows],
         )
-        if counts[rule] > SHOWN:
-            report.line(f"… and {counts[rule] - SHOWN:,} more in findings/")
+        if counts[rule] > MAX_SHOWN_VIOLATIONS:
+            report.line(f"… and {counts[rule] - MAX_SHOWN_VIOLATIONS:,} more in findings/")

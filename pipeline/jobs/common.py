@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 GOOD = 0
 BAD_ARGUMENTS = 2
 DIFFERENT = 10
-PRINTED_EVERY = 10.0  # seconds between two lines of progress where stderr is no terminal
-LOOKED_EVERY = 0.5
+PRINT_EVERY_S = 10.0  # a line of progress, where stderr is no terminal
+POLL_S = 0.5
 OURS = re.compile(r"^\s*((?:logger|recovery|qmgr|pipeline)(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
 CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|Java heap space|GC overhead|SparkContext was shut down|cleanUpAfterSchedulerStop"
 )
-PATTERN = frozenset("{}[]*?\\")  # Spark writes to a path with these as it stands, and doesn't find it again
+GLOB_CHARS = frozenset("{}[]*?\\")  # Spark writes to a path with these as it stands, and doesn't find it again
 MORE_MEMORY = "give Java more memory, such as by SPARK_DRIVER_MEMORY=4g in the environment"
 JAVA_ENDED = f"AMQ6118S: Java has ended while Spark was at work in it; {MORE_MEMORY}"
 UNANSWERED = re.compile(r"An error occurred while calling \S+\s*")  # all that py4j says when Java dies meanwhile
@@ -62,13 +62,13 @@ class Failure(command.Failure):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The words that all jobs take which read a log from one place to another."""
-    where_the_log_is(parser)
+    log_arguments(parser)
     where = "an LSN such as 0:0:4615:42406 or as a number, or a time such as 2026-11-21T14:30:00, UTC unless it says"
     parser.add_argument("--from", metavar="WHERE", dest="since", type=place, help=f"begin there: {where}")
     parser.add_argument("--to", metavar="WHERE", dest="until", type=place, help="end before it, likewise")
 
 
-def where_the_log_is(parser: argparse.ArgumentParser) -> None:
+def log_arguments(parser: argparse.ArgumentParser) -> None:
     """The words that say which log, and where to write."""
     parser.add_argument(
         "path",
@@ -84,7 +84,7 @@ def where_the_log_is(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def settle(args: argparse.Namespace) -> None:
+def resolve_manager(args: argparse.Namespace) -> None:
     """Let both PATH and --qmgr say which queue manager it is, where one of them does. Raises Failure."""
     disk, root = PosixDisk(), locations.data_root()
     if args.path is None:
@@ -106,7 +106,7 @@ def _is_queue_manager(text: str) -> bool:
 def directory(text: str) -> str:
     """What `--out` was given. Raises Failure."""
     with contextlib.suppress(Mistake):
-        if text and _is_told_to_java(text):
+        if text and _is_utf8(text):
             return local(text)
     raise Failure(f"--out was given {text!r}; name a directory that this machine and all workers have mounted.")
 
@@ -114,13 +114,13 @@ def directory(text: str) -> str:
 def log_path(text: str) -> str:
     """What PATH was given. Raises Failure."""
     with contextlib.suppress(Mistake):
-        if text and _is_told_to_java(text):
+        if text and _is_utf8(text):
             return local(text)
     raise Failure(f"PATH was given {text!r}; name a path where this machine has the log mounted.")
 
 
-def _is_told_to_java(text: str) -> bool:
-    """A name that is no UTF-8 can't be: py4j ends in the middle of it."""
+def _is_utf8(text: str) -> bool:
+    """py4j breaks off in the middle of a name that is not."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -129,7 +129,7 @@ def _is_told_to_java(text: str) -> bool:
 
 
 Place = int | datetime.datetime  # an LSN, or a moment
-LONGEST_NUMBER = 40  # digits, and so much of a text is shown
+MAX_NUMBER_CHARS = 40  # and so much of a text is shown
 
 
 def place(text: str) -> Place:
@@ -141,8 +141,8 @@ def place(text: str) -> Place:
         at = datetime.datetime.fromisoformat("" if digits else text)
     except ValueError:
         raise Failure(
-            f"{text[:LONGEST_NUMBER]!r} is no LSN and no moment; write 0:0:4615:42406, or 2026-11-21T14:30:00, in UTC "
-            f"or with +hh:mm."
+            f"{text[:MAX_NUMBER_CHARS]!r} is no LSN and no moment; write 0:0:4615:42406, or 2026-11-21T14:30:00, in "
+            f"UTC or with +hh:mm."
         ) from None
     try:
         return at.astimezone(datetime.UTC) if at.tzinfo else at.replace(tzinfo=datetime.UTC)
@@ -178,7 +178,7 @@ def check_some(args: argparse.Namespace) -> None:
 def out_folder(args: argparse.Namespace, *parts: str) -> str:
     """The absolute path of a folder below `--out`, which is made. Raises Failure, PermissionError."""
     folder = Path(directory(args.out)).absolute().joinpath(*parts)
-    if PATTERN.intersection(str(folder)):
+    if GLOB_CHARS.intersection(str(folder)):
         raise Failure(
             f"--out is {str(folder)!r}: Spark takes a path with one of {{}}[]*?\\ for a pattern; name another."
         )
@@ -273,14 +273,14 @@ def _watch(spark: "SparkSession", text: str, over: threading.Event) -> None:
     terminal = sys.stderr is not None and sys.stderr.isatty()
     last = monotonic()
     shown = ""
-    while not over.wait(LOOKED_EVERY):
+    while not over.wait(POLL_S):
         done, tasks = _tasks(spark)
         line = f"{text}: {done} of {tasks} tasks"
         if not tasks or line == shown or (not done and not terminal):
             continue
         if terminal:
             print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
-        elif monotonic() - last >= PRINTED_EVERY:
+        elif monotonic() - last >= PRINT_EVERY_S:
             say(line)
             last = monotonic()
         else:
@@ -312,13 +312,13 @@ def explain(exc: Exception) -> tuple[int, str]:
         text = _text_of(exc)
         if UNANSWERED.fullmatch(text):
             return UNEXPECTED, JAVA_ENDED
-        found = _dug_out(text)
+        found = _python_error_in(text)
         if found is not None:
             return found
         if os.environ.get("QMGR_TRACEBACK"):
             traceback.print_exception(exc)
         more = f"; {MORE_MEMORY}" if OUT_OF_MEMORY.search(text) else ""
-        return UNEXPECTED, f"AMQ6118S: Spark failed: {_told_by_spark(text)}{more}"
+        return UNEXPECTED, f"AMQ6118S: Spark failed: {_spark_message(text)}{more}"
     if isinstance(exc, (ConnectionRefusedError, ConnectionResetError)):  # nobody else is connected to
         return UNEXPECTED, JAVA_ENDED
     if isinstance(exc, (Mistake, NotInLog)):
@@ -340,20 +340,20 @@ def _text_of(exc: Exception) -> str:
         return "SparkContext was shut down"
 
 
-def _dug_out(text: str) -> tuple[int, str] | None:
+def _python_error_in(text: str) -> tuple[int, str] | None:
     """What a Python process of Spark has said last, before Java wrapped it up."""
     found = OURS.findall(text)
     if found:
         module, name, sentence = found[-1]
-        return _of_class(getattr(importlib.import_module(module), name, Exception), sentence.strip())
+        return _explain_as(getattr(importlib.import_module(module), name, Exception), sentence.strip())
     found = PYTHONS.findall(text)
     if found:
         name, sentence = found[-1]
-        return _of_class(getattr(builtins, name, Exception), sentence.strip())
+        return _explain_as(getattr(builtins, name, Exception), sentence.strip())
     return None
 
 
-def _of_class(kind: type[BaseException], sentence: str) -> tuple[int, str]:
+def _explain_as(kind: type[BaseException], sentence: str) -> tuple[int, str]:
     if issubclass(kind, (Mistake, NotInLog, ValueError)):
         return BAD_ARGUMENTS, f"AMQ7076E: {sentence}"
     if issubclass(kind, (LogError, RecoveryError)):
@@ -367,7 +367,7 @@ def _of_class(kind: type[BaseException], sentence: str) -> tuple[int, str]:
     return UNEXPECTED, f"AMQ6118S: a task of Spark failed: {kind.__name__}: {sentence}"
 
 
-def _told_by_spark(text: str) -> str:
+def _spark_message(text: str) -> str:
     """The line with the name of the condition, where there is one, and its cause, such as a disk that is full."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [found[0] for line in lines if (found := CONDITION.search(line))][:1]

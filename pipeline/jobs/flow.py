@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, Row
 
 from pipeline.jobs import common, lives, output
-from pipeline.jobs.common import LONGEST_NUMBER, Failure
+from pipeline.jobs.common import MAX_NUMBER_CHARS, Failure
 from pipeline.log_options import microseconds
 from pipeline.report import TEXT, Report, new_chart, over_time
 
@@ -34,14 +34,14 @@ NAME = "flow"
 HELP = "the life of each message: time on queue, depth over time, throughput, by queue and window"
 OF_PUT = ("message_id", "correlation_id", "priority", "put_time", "expiry", "body_length")
 COLUMNS = (*lives.NEEDED, *OF_PUT)
-NEAR = "10000"  # percentiles are off by so much of the ranks: a ten-thousandth
+PERCENTILE_ACCURACY = "10000"  # they are off by a ten-thousandth of the ranks
 UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 WIDTHS = [UNITS["s"] // 10] + [UNITS["s"] * seconds for seconds in (1, 10, 60, 300, 900, 3600, 21600, 86400)]
-MOST_WINDOWS = 300  # that the span of a log is cut into unless it was said how long one is
-POINTS = 500  # of a curve in a chart
-CURVES = 6  # queues in a chart
-MOST_QUEUES = 50  # in the report
-LONGEST_WINDOW = 366  # days
+MAX_WINDOWS = 300  # that the span of a log is cut into unless it was said how long one is
+MAX_CURVE_POINTS = 500
+MAX_CURVES = 6  # queues in a chart
+MAX_REPORTED_QUEUES = 50
+MAX_WINDOW_DAYS = 366
 TABLES = ("messages", "windows", "queues")
 WRITES = (*TABLES, TEXT, "depth.png", "throughput.png", "time_on_queue.png")
 
@@ -186,12 +186,12 @@ def messages(log: DataFrame, calls: DataFrame) -> DataFrame:
 
 def windows(told: DataFrame, width: int) -> DataFrame:
     """What went through each queue in each window of `width` microseconds, how deep it was at its end and at most."""
-    return lives.query(WINDOWS, {"width": str(width), "near": NEAR}, lives=told)
+    return lives.query(WINDOWS, {"width": str(width), "near": PERCENTILE_ACCURACY}, lives=told)
 
 
 def queues(told: DataFrame, by_window: DataFrame) -> DataFrame:
     """The same of each queue, over all of the time."""
-    return lives.query(QUEUES, {"near": NEAR}, lives=told, windows=by_window)
+    return lives.query(QUEUES, {"near": PERCENTILE_ACCURACY}, lives=told, windows=by_window)
 
 
 # ---- windows of time
@@ -202,15 +202,15 @@ def width_of(text: str) -> int:
     found = re.fullmatch(r"([0-9]{1,18})(s|ms|m|h|d)?", text.strip())
     width = int(found[1]) * UNITS[found[2] or "s"] if found else 0
     if width <= 0:
-        raise Failure(f"{text[:LONGEST_NUMBER]!r} is no length of a window; write 30s, 5m, 1h or 1d.")
-    if width > LONGEST_WINDOW * UNITS["d"]:
-        raise Failure(f"a window of {text} is too long; {LONGEST_WINDOW}d is the most.")
+        raise Failure(f"{text[:MAX_NUMBER_CHARS]!r} is no length of a window; write 30s, 5m, 1h or 1d.")
+    if width > MAX_WINDOW_DAYS * UNITS["d"]:
+        raise Failure(f"a window of {text} is too long; {MAX_WINDOW_DAYS}d is the most.")
     return width
 
 
 def width_for(span: int) -> int:
     """A length of windows, in microseconds, that cuts so many microseconds into not too many."""
-    return next((width for width in WIDTHS if span <= width * MOST_WINDOWS), WIDTHS[-1])
+    return next((width for width in WIDTHS if span <= width * MAX_WINDOWS), WIDTHS[-1])
 
 
 def duration(us: int | float | None) -> str:
@@ -257,9 +257,9 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
         report = Report("Flow of messages")
         describe(report, first, last, width)
         busiest = counted.orderBy("put", "object_number", ascending=[False, True])
-        rows = busiest.limit(MOST_QUEUES).collect()
+        rows = busiest.limit(MAX_REPORTED_QUEUES).collect()
         list_queues(report, rows)
-        draw(report, by_window, rows[:CURVES], width * max(1, (last - first) // width // POINTS))
+        draw(report, by_window, rows[:MAX_CURVES], width * max(1, (last - first) // width // MAX_CURVE_POINTS))
         shop.publish(report, *TABLES)
     return common.GOOD
 

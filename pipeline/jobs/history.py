@@ -23,7 +23,7 @@ from pyspark.sql.types import MapType
 from logger import lsn as lsns
 from pipeline import finding, manifest, session
 from pipeline.jobs import common, output, written
-from pipeline.jobs.common import DIFFERENT, GOOD, LONGEST_NUMBER, Failure, say, step
+from pipeline.jobs.common import DIFFERENT, GOOD, MAX_NUMBER_CHARS, Failure, say, step
 from pipeline.log_files import LogFiles
 from pipeline.manifest import Manifest, Run
 from pipeline.report import TEXT, Report
@@ -56,8 +56,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def at_once(text: str) -> int:
     """Bytes. Raises Failure."""
-    if not (text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER and int(text)):
-        raise Failure(f"--at-once was given {text[:LONGEST_NUMBER]!r}; it is a number of bytes above 0.")
+    if not (text.isascii() and text.isdigit() and len(text) < MAX_NUMBER_CHARS and int(text)):
+        raise Failure(f"--at-once was given {text[:MAX_NUMBER_CHARS]!r}; it is a number of bytes above 0.")
     return int(text)
 
 

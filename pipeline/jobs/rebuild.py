@@ -69,14 +69,14 @@ MESSAGE = (
     *("properties", "format", "reply_to", "body_length", "body"),
 )
 CONTENT = ("object", "object_number", "sequence", "state", "uow", "xid", "backout_count", *MESSAGE)
-PLACED = ("lsn", "end_lsn", "kind", "uow", "object_number", "sequence")
-TOLD = ("lsn", "end_lsn", "kind", "object_number", "object", "details")
+MESSAGE_KEY_COLUMNS = ("lsn", "end_lsn", "kind", "uow", "object_number", "sequence")
+DEFINITION_COLUMNS = ("lsn", "end_lsn", "kind", "object_number", "object", "details")
 ENDS = ("COMMIT", "BACKOUT", "PREPARE", "ROLL_FORWARD")
 DEFINITIONS = tuple(sorted(Kind(kind).name for kind in {*DEFINITION_KINDS, Kind.IMAGE_START}))
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    common.where_the_log_is(parser)
+    common.log_arguments(parser)
     parser.add_argument(
         "--at",
         metavar="WHERE",
@@ -245,7 +245,7 @@ class _Rebuild:
 
     def _found(self, start: int, until: int) -> Found:
         """Definitions and places of images as of the LSN. Raises NotRecoverable."""
-        rows = self._read(*TOLD, since=start, until=until)
+        rows = self._read(*DEFINITION_COLUMNS, since=start, until=until)
         found = Found(Survey(start, until, complete=self._begins_with_nothing(start)))
         told = rows.where(F.col("kind").isin(*DEFINITIONS)).collect()
         for row in sorted(told, key=lambda row: int(row["lsn"])):
@@ -301,12 +301,16 @@ class _Rebuild:
         units_of = self._read("lsn", "end_lsn", "kind", "uow", "xid", "bases", since=since, until=until)
         outcomes = self._kept(outcomes_of(units_of.where(F.col("kind").isin(*ENDS))))
         puts = counting(
-            self._read(*PLACED, "ordinal", *MESSAGE, since=since, until=until).where(F.col("kind") == "PUT")
+            self._read(*MESSAGE_KEY_COLUMNS, "ordinal", *MESSAGE, since=since, until=until).where(
+                F.col("kind") == "PUT"
+            )
         )
         puts = puts.select("object_number", "sequence", "uow", "ordinal", *MESSAGE)
         if not outcomes.where("prepared and committed").isEmpty():
             self._look_for_lacking(known, puts, outcomes)
-        calls = counting(self._read(*PLACED, since=since, until=until).where(F.col("kind").isin("GET", "EXPIRE")))
+        calls = counting(
+            self._read(*MESSAGE_KEY_COLUMNS, since=since, until=until).where(F.col("kind").isin("GET", "EXPIRE"))
+        )
         begun = [one.image for one in known if one.image is not None]
         held = image_table(spark, absolute_path(self._args.path), self._args.qmgr, begun)
         placed = placed_puts(puts, outcomes)

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 NAME = "uows"
 HELP = "units of work: duration, bytes and log span, which held the log; what LogPrimaryFiles and others should be"
 COLUMNS = (*lives.NEEDED, "end_lsn", "xid", "details")
-NAMED = 10  # queues that the row of a unit of work names
-LONGEST = 20  # units of work in the report
-LOOKED_INTO = 5  # of which it says what else was logged meanwhile
-POINTS = 1000  # of a curve in a chart
+MAX_NAMED_QUEUES = 10  # in the row of a unit of work
+MAX_REPORTED_UNITS = 20
+MAX_EXAMINED_UNITS = 5  # of which it says what else was logged meanwhile
+MAX_CURVE_POINTS = 1000
 TABLES = ("units", "checkpoints", "holders")
 WRITES = (*TABLES, TEXT, "needed.png")
 
@@ -124,7 +124,7 @@ select max(end_time) as at, max(needed) as needed from numbered group by point o
 
 def units(log: DataFrame) -> DataFrame:
     """A row for each unit of work that the log knows."""
-    return lives.query(UNITS, {"named": str(NAMED)}, log=log)
+    return lives.query(UNITS, {"named": str(MAX_NAMED_QUEUES)}, log=log)
 
 
 def checkpoints(log: DataFrame) -> DataFrame:
@@ -243,10 +243,10 @@ def list_longest(report: Report, by_unit: DataFrame) -> list[Row]:
         "span: the log from the first record to behind the outcome, its own bytes and those of others. Times: UTC."
     )
     report.line()
-    rows = by_unit.orderBy("span", "uow", ascending=[False, True]).limit(LONGEST).collect()
+    rows = by_unit.orderBy("span", "uow", ascending=[False, True]).limit(MAX_REPORTED_UNITS).collect()
     headers = [*UNIT_HEADERS, "by others", "queues"]
     report.table(headers, [[*_unit_row(r), r["whole_span"] - r["bytes"], " ".join(r["queues"])] for r in rows])
-    return rows[:LOOKED_INTO]
+    return rows[:MAX_EXAMINED_UNITS]
 
 
 def list_between(report: Report, log: DataFrame, rows: list[Row]) -> None:
@@ -264,7 +264,9 @@ def list_between(report: Report, log: DataFrame, rows: list[Row]) -> None:
 def list_holders(report: Report, by_unit: DataFrame, held: DataFrame) -> None:
     report.heading("Units of work that held the head of the log")
     report.line("Their first record was what a checkpoint had to keep the log from.")
-    joined = by_unit.join(held, "uow").orderBy("checkpoints", "span", ascending=False).limit(LONGEST).collect()
+    joined = (
+        by_unit.join(held, "uow").orderBy("checkpoints", "span", ascending=False).limit(MAX_REPORTED_UNITS).collect()
+    )
     headers = [*UNIT_HEADERS, "checkpoints", "from", "to"]
     places = [(lsns.text(row["first_checkpoint"]), lsns.text(row["last_checkpoint"])) for row in joined]
     report.table_or_none(
@@ -275,13 +277,13 @@ def list_holders(report: Report, by_unit: DataFrame, held: DataFrame) -> None:
 def list_unfinished(report: Report, by_unit: DataFrame) -> None:
     """Units of work without an outcome: in flight or in doubt where the log ends."""
     report.heading("Without an outcome at the end of this log")
-    rows = by_unit.filter("outcome_lsn is null").orderBy("first_lsn").limit(LONGEST).collect()
+    rows = by_unit.filter("outcome_lsn is null").orderBy("first_lsn").limit(MAX_REPORTED_UNITS).collect()
     report.table_or_none([*UNIT_HEADERS, "xid"], [[*_unit_row(row), row["xid"]] for row in rows])
 
 
 def draw(report: Report, marks: DataFrame) -> None:
     """What had to be kept, over time."""
-    points = lives.query(CURVE, {"points": str(POINTS)}, marks=marks).collect()
+    points = lives.query(CURVE, {"points": str(MAX_CURVE_POINTS)}, marks=marks).collect()
     if not points:
         return
     figure, axes = new_chart("log that had to be kept active at the end of each checkpoint, MB")

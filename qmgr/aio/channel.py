@@ -12,11 +12,11 @@ from typing import Any, cast
 from qmgr import sockets, wire
 from qmgr.aio.units import check_loop, forget, in_thread
 from qmgr.errors import MQError, Reason, Unavailable
-from qmgr.link import A_MOMENT_S, Broken, Link, Target, too_many_wait
-from qmgr.targets import CONNECT, Remote
+from qmgr.link import KILL_GRACE_S, Broken, Link, Target, too_many_wait
+from qmgr.targets import CONNECT_TIMEOUT_S, Remote
 
-PAUSES_S = (0.01, 0.03, 0.1, 0.3)  # between tries to open a channel for which there should be room
-LOOKS = 10  # at most, in the time after which a call is given up
+OPEN_RETRIES_S = (0.01, 0.03, 0.1, 0.3)  # pauses, where there should be room for a channel
+CHECKS_PER_TIMEOUT = 10  # at most
 
 
 class Channel(asyncio.Protocol):
@@ -30,7 +30,7 @@ class Channel(asyncio.Protocol):
         self._frames: list[bytes] = []
         self._answer: asyncio.Future[list[bytes]] | None = None
         self._heard = 0.0  # when something came last, or was asked for
-        self._late = ""  # why it was given up
+        self._timed_out = ""  # why it was given up
         self._given_up = False
         self.joined = False  # it carries calls
         self.waits = False  # a get that may wait for ever
@@ -64,10 +64,10 @@ class Channel(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         answer, self._answer = self._answer, None
-        in_call = answer is not None and not self._given_up and (self.joined or self._late != "")
+        in_call = answer is not None and not self._given_up and (self.joined or self._timed_out != "")
         self._pool.lost(self, broken=in_call)
         if answer is not None and not answer.done():
-            answer.set_exception(Broken(self._late or str(exc or "") or "the queue manager has closed it"))
+            answer.set_exception(Broken(self._timed_out or str(exc or "") or "the queue manager has closed it"))
             answer.exception()  # perhaps nobody is there to ask for it
 
     def _answered(self, frames: list[bytes]) -> None:
@@ -87,16 +87,16 @@ class Channel(asyncio.Protocol):
         self._answer = self._pool.loop.create_future()
         self._heard = self._pool.loop.time()
         self._transport.write(frame)
-        self._pool.look_later()
+        self._pool.watch_timeout()
         return self._answer
 
-    def waits_since(self) -> float | None:
-        """Since when nothing was heard of the call; None: there is none."""
+    def silent_since(self) -> float | None:
+        """When something was heard of the call last; None: there is none."""
         return None if self._answer is None else self._heard
 
-    def give_up_late(self, why: str) -> None:
+    def time_out(self, why: str) -> None:
         """Nothing was heard of the call for too long."""
-        self._late = why
+        self._timed_out = why
         self.close()
 
     def give_up(self) -> None:
@@ -118,7 +118,7 @@ class Channel(asyncio.Protocol):
     def abandon(self) -> None:
         """In a forked child: the socket is the parent's, and so is what the loop has of it in its selector."""
         self._transport = None
-        sockets.forget(self._sock)
+        sockets.close_here(self._sock)
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():  # no answer comes here, and whoever is cancelled waits for it
             answer.set_exception(Broken("the session is the parent's of this process"))
@@ -150,9 +150,9 @@ class Pool:
         self.loop = asyncio.get_running_loop()
         self._idle: list[Channel] = []
         self._all: set[Channel] = set()
-        self._room = asyncio.Semaphore(link.calls)  # for channels that are used, or being opened
-        self._waiting = 0  # gets
-        self._looks: asyncio.TimerHandle | None = None  # for calls of which nothing is heard
+        self._slots = asyncio.Semaphore(link.calls)  # for channels that are used, or being opened
+        self._waiting_gets = 0
+        self._timer: asyncio.TimerHandle | None = None  # of `_check_timeouts`
         _pools.add(self)
 
     async def take(self) -> Channel:
@@ -160,9 +160,9 @@ class Pool:
         if self.link.forked:
             raise Broken("it is the parent's")  # who has left no room, perhaps
         check_loop(self.loop)  # before anything is asked: the answer would come there
-        await self._room.acquire()
+        await self._slots.acquire()
         if self.link.broken:  # since it stood in line
-            self._room.release()
+            self._slots.release()
             raise Broken("it was lost before")
         if self._idle:
             return self._idle.pop()
@@ -177,13 +177,13 @@ class Pool:
     async def take_to_wait(self) -> Channel:
         """The same for a get that waits. Raises Unavailable (2025) too."""
         most = self.link.calls - 1
-        if self._waiting >= most:
+        if self._waiting_gets >= most:
             raise too_many_wait(most, self.name)
-        self._waiting += 1
+        self._waiting_gets += 1
         try:
             channel = await self.take()
         except BaseException:
-            self._waiting -= 1
+            self._waiting_gets -= 1
             raise
         channel.waits = True
         return channel
@@ -195,21 +195,21 @@ class Pool:
 
     async def _open(self) -> Channel:
         """One more, for which there is room, though the daemon may not have seen yet that others were given up."""
-        pauses = iter(PAUSES_S)
+        pauses = iter(OPEN_RETRIES_S)
         try:
             while True:
                 try:
-                    return await self._joined()
+                    return await self._join()
                 except Unavailable as exc:
                     pause = next(pauses, None) if exc.reason == Reason.MAX_CONNS_LIMIT_REACHED else None
                     if pause is None:
                         raise
                     await asyncio.sleep(pause)
         except BaseException:
-            self._room.release()
+            self._slots.release()
             raise
 
-    async def _joined(self) -> Channel:
+    async def _join(self) -> Channel:
         link, loop = self.link, asyncio.get_running_loop()
         if link.broken:
             raise Broken("it was lost before")
@@ -217,7 +217,9 @@ class Pool:
             target = self._target
             tls: dict[str, Any] = {}
             if isinstance(target, Remote) and target.tls is not None:  # asyncio has a TLS of its own
-                sock = await in_thread(functools.partial(sockets.connect_tcp, target.host, target.port, CONNECT))
+                sock = await in_thread(
+                    functools.partial(sockets.connect_tcp, target.host, target.port, CONNECT_TIMEOUT_S)
+                )
                 tls = {"ssl": target.tls, "server_hostname": target.host}
             else:
                 sock = await in_thread(target.open)
@@ -228,11 +230,11 @@ class Pool:
                 raise Broken(str(exc)) from exc
             if isinstance(exc, MQError):
                 raise
-            raise self._unmade(exc) from exc
+            raise self._cannot_connect(exc) from exc
         self._all.add(channel)
         try:
             [answer] = await channel.ask(wire.hello(wire.JOIN, bytes.fromhex(link.token)))
-            wire.heard(answer)
+            wire.decode_or_raise(answer)
             if channel not in self._all:
                 raise Broken("the queue manager has closed it")
             channel.joined = True  # not before: another task would take one that was refused
@@ -243,60 +245,60 @@ class Pool:
             if isinstance(exc, MQError) and exc.reason == Reason.CONNECTION_BROKEN:
                 self.close()
                 raise Broken(str(exc)) from exc
-            if isinstance(exc, Broken) and await self._goes_on():
-                raise self._unmade(exc) from exc
+            if isinstance(exc, Broken) and await self._session_lives():
+                raise self._cannot_connect(exc) from exc
             raise
 
-    async def _goes_on(self) -> bool:
+    async def _session_lives(self) -> bool:
         """A socket was closed before it was one of the session: is that still there?"""
-        for _ in range(LOOKS):
+        for _ in range(CHECKS_PER_TIMEOUT):
             if self.link.is_lost():
                 self.close()
                 return False
-            await asyncio.sleep(A_MOMENT_S / LOOKS)  # a daemon that is killed closes one after the other
+            await asyncio.sleep(KILL_GRACE_S / CHECKS_PER_TIMEOUT)
         return True
 
-    def _unmade(self, exc: Exception) -> Unavailable:
+    def _cannot_connect(self, exc: Exception) -> Unavailable:
         text = f"no connection can be made for this call to queue manager {self.name!r} ({exc}); nothing was done"
         return Unavailable(text, name=self.name)
 
-    def look_later(self) -> None:
+    def watch_timeout(self) -> None:
         """There is a call whose answer may not come in time."""
-        if self._looks is None and self.link.timeout is not None:
-            self._looks = self.loop.call_later(self.link.timeout, self._look)
+        if self._timer is None and self.link.timeout is not None:
+            self._timer = self.loop.call_later(self.link.timeout, self._check_timeouts)
 
-    def _look(self) -> None:
-        self._looks = None
+    def _check_timeouts(self) -> None:
+        self._timer = None
         timeout, now = self.link.timeout, self.loop.time()
-        waiting = [(since, one) for one in self._all if (since := one.waits_since()) is not None]
+        waiting = [(since, one) for one in self._all if (since := one.silent_since()) is not None]
         if timeout is None or not waiting:
             return
         for since, channel in waiting:
             if now - since >= timeout:
-                channel.give_up_late(f"it has said nothing for {timeout:g} seconds")
+                channel.time_out(f"it has said nothing for {timeout:g} seconds")
         left = min(since for since, _ in waiting) + timeout - now
-        self._looks = self.loop.call_later(max(left, timeout / LOOKS), self._look)
+        self._timer = self.loop.call_later(max(left, timeout / CHECKS_PER_TIMEOUT), self._check_timeouts)
 
     def free(self, channel: Channel) -> None:
-        self._waits_no_more(channel)
-        if self.link.unended:  # it is free when that is answered
-            channel.ask(self.link.unended.pop())
+        self._end_wait(channel)
+        if self.link.pending_backouts:  # it is free when that is answered
+            channel.ask(self.link.pending_backouts.pop())
             return
         self._idle.append(channel)
-        self._room.release()
+        self._slots.release()
 
     def back_out_later(self, request: bytes) -> None:
         """Back out a unit of work to which nobody comes back, as soon as there is a socket for that."""
-        self.link.unended.append(request)
+        self.link.pending_backouts.append(request)
         if self._idle:  # since it was looked for
-            self._back_out_soon()
+            self._start_backing_out()
 
-    def _back_out_soon(self) -> None:
+    def _start_backing_out(self) -> None:
         asyncio.ensure_future(self._back_out_one()).add_done_callback(forget)
 
     async def _back_out_one(self) -> None:
-        if self.link.unended:
-            request = self.link.unended.pop()
+        if self.link.pending_backouts:
+            request = self.link.pending_backouts.pop()
             try:
                 channel = await self.take()
             except Broken:
@@ -306,8 +308,8 @@ class Pool:
                 return
             channel.ask(request)
 
-    def _waits_no_more(self, channel: Channel) -> None:
-        self._waiting -= channel.waits
+    def _end_wait(self, channel: Channel) -> None:
+        self._waiting_gets -= channel.waits
         channel.waits = False
 
     def lost(self, channel: Channel, *, broken: bool) -> None:
@@ -315,10 +317,10 @@ class Pool:
         if channel in self._idle:
             self._idle.remove(channel)
         elif channel in self._all and channel.joined:
-            self._waits_no_more(channel)
-            self._room.release()
-            if self.link.unended and not broken:  # there may be another one in its place
-                self._back_out_soon()
+            self._end_wait(channel)
+            self._slots.release()
+            if self.link.pending_backouts and not broken:  # there may be another one in its place
+                self._start_backing_out()
         self._all.discard(channel)
         if broken:
             self.close()
@@ -334,8 +336,8 @@ class Pool:
     def close(self) -> None:
         """End the session."""
         self.link.close()
-        if self._looks is not None:
-            self._looks.cancel()
-            self._looks = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for channel in list(self._all):
             channel.close()

@@ -68,9 +68,9 @@ class Consumer:
     async def aclose(self) -> None:
         """Back out the unit of work that is open, if there is one."""
         unit, self._open = self._open, None
-        if unit is not None and not unit._way.forked and unit._is_open:
+        if unit is not None and not unit._backend.forked and unit._is_open:
             with contextlib.suppress(MQError):
-                await to_the_end(unit._way.leave(unit._unit))
+                await to_the_end(unit._backend.leave(unit._unit))
 
     async def __aenter__(self) -> Self:
         return self
@@ -91,4 +91,4 @@ class Consumer:
 
 def _back_out(unit: UnitOfWork) -> None:
     """Nobody is going to end it any more."""
-    asyncio.ensure_future(unit._way.leave(unit._unit)).add_done_callback(forget)
+    asyncio.ensure_future(unit._backend.leave(unit._unit)).add_done_callback(forget)

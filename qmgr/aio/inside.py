@@ -22,8 +22,8 @@ from qmgr.verbs import GetOptions, PutOptions, Wanted, check_wait, waiting_at, w
 from recovery.records import Xid
 from recovery.uows import Uow
 
-THREADS = 32  # so many calls share a force of the log
-AHEAD = 16  # messages that are looked at in one go
+MAX_THREADS = 32  # so many calls share a force of the log
+READ_AHEAD_MESSAGES = 16
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class QueueManager(Connection):
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if not self._way.forked:
+        if not self._backend.forked:
             await to_the_end(self.end("quiesce" if kind is None else "immediate"))
 
 
@@ -51,14 +51,14 @@ class InsideUnit(UnitOfWork):
 
 
 class Inside:
-    """The way to a queue manager in this process."""
+    """Backend: a queue manager in this process."""
 
     def __init__(self, manager: InProcess) -> None:
         self.name = manager.name
         self._manager = manager
         self._engine = manager._engine
         self._loop = asyncio.get_running_loop()
-        self._threads: ThreadPoolExecutor | None = ThreadPoolExecutor(THREADS, thread_name_prefix="qmgr")
+        self._threads: ThreadPoolExecutor | None = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="qmgr")
         self._began: dict[int, asyncio.Task[Any] | None] = {}  # units of work that are open, and who has begun them
 
     async def run(self, call: Callable[[], T]) -> T:
@@ -174,8 +174,8 @@ class Inside:
     async def dead_letter(self, unit: InsideUnit | None, message: Message, reason: int) -> Message:
         return await self.run(lambda: self._manager.dead_letter(unit, message, reason))
 
-    def browse(self, queue: str, selectors: Wanted) -> "Ahead[Message]":
-        return Ahead(self, lambda: self._engine.browse(queue, selectors))
+    def browse(self, queue: str, selectors: Wanted) -> "ReadAhead[Message]":
+        return ReadAhead(self, lambda: self._engine.browse(queue, selectors))
 
     def replay(self, queue: str | int, start: Where, end: Where | None) -> "ReplayAhead":
         return ReplayAhead(self, lambda: self._manager.replay(queue, start, end))
@@ -215,7 +215,7 @@ def _leave(unit: Uow, task: "asyncio.Task[Any]") -> None:
     unit.thread = None
 
 
-class Ahead(Generic[T]):
+class ReadAhead(Generic[T]):
     """An iterator of the queue manager whose messages are fetched a few at a time. It begins with the first of them."""
 
     def __init__(self, inside: Inside, begin: Callable[[], Iterator[T]]) -> None:
@@ -223,43 +223,43 @@ class Ahead(Generic[T]):
         self._begin = begin
         self._source: Iterator[T] | None = None
         self._ready: deque[T] = deque()
-        self._over: BaseException | None = None
+        self._end: BaseException | None = None
         self._turn = asyncio.Lock()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
-        while not self._ready and self._over is None:
+        while not self._ready and self._end is None:
             running_loop()
             async with self._turn:
-                if not self._ready and self._over is None:  # another task was not quicker
+                if not self._ready and self._end is None:  # another task was not quicker
                     await to_the_end(self._inside.run(self._fetch))
         if self._ready:
             return self._ready.popleft()
-        assert self._over is not None
-        raise self._over.with_traceback(None)
+        assert self._end is not None
+        raise self._end.with_traceback(None)
 
     def _fetch(self) -> bool:
         try:
             if self._source is None:
                 self._source = self._begin()
-            while len(self._ready) < AHEAD:
+            while len(self._ready) < READ_AHEAD_MESSAGES:
                 self._ready.append(next(self._source))
         except StopIteration:
-            self._over = StopAsyncIteration()
+            self._end = StopAsyncIteration()
         except BaseException as exc:
-            self._over = exc
+            self._end = exc
         return bool(self._ready)
 
     async def aclose(self) -> None:
         """The rest is not wanted."""
         self._ready.clear()
-        self._over = StopAsyncIteration()
+        self._end = StopAsyncIteration()
         self._source = None
 
 
-class ReplayAhead(Ahead[Replayed]):
+class ReplayAhead(ReadAhead[Replayed]):
     """A replay of a queue manager in this process."""
 
     _given: Replayed | None = None
@@ -272,7 +272,7 @@ class ReplayAhead(Ahead[Replayed]):
     @property
     def bookmark(self) -> str:
         """Where to go on later: behind the last message that it gave; at its end, behind all that it has read."""
-        if self._given is not None and (self._ready or self._over is None):
+        if self._given is not None and (self._ready or self._end is None):
             return self._given.bookmark
         return "" if self._replay is None else self._replay.bookmark
 

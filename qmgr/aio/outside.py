@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from qmgr import values, wire
 from qmgr.aio.channel import Channel, Pool
 from qmgr.aio.pages import Answers, Browse, OutsideReplay
-from qmgr.aio.units import calling_task, forget, in_thread, running_loop, strike_later, to_the_end
-from qmgr.client import REMEMBERED
+from qmgr.aio.units import calling_task, cancel_later, forget, in_thread, running_loop, to_the_end
+from qmgr.client import MAX_UNKNOWN_UNITS
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
-from qmgr.link import Broken, Link, Target, closed, lost, messages
+from qmgr.link import Broken, Link, Target, closed, decode_all, lost
 from qmgr.message import Message, check_body
 from qmgr.remote import PARENTS_UNIT, check_bodies, leaves_open, maybe_in_doubt, wire_wait
 from qmgr.replay import Where
-from qmgr.sends import TOGETHER, fits
+from qmgr.sends import BATCH_BYTES, fits
 from qmgr.targets import Remote
 from qmgr.verbs import GetOptions, PutOptions, Wanted
 from recovery.records import Xid
@@ -34,29 +34,29 @@ class OutsideUnit:
         self.xid = xid
         self.task = asyncio.current_task()  # that has begun it
         self.pool: Pool | None = None  # the session that it is one of
-        self.asked_as = 0  # the number by which the daemon and we call it in this session
-        self.begin = wire.BEGIN  # a flag of every request until the first answer
+        self.session_number = 0  # the number by which the daemon and we call it in this session
+        self.begin_flag = wire.BEGIN  # of every request until the first answer
         self.asked = False  # a request has been made: the daemon may know it
         self.number = 0
-        self.since = 0  # an LSN before which it has logged nothing
-        self.told = ACTIVE  # its state, as far as we have made it
+        self.since_lsn = 0  # it has logged nothing before
+        self.known_state = ACTIVE  # its state, as far as we have made it
         self.evicted = False  # rolled back by the queue manager, and not backed out by its application yet
-        self.unknown = False  # the answer to its commit was lost, or that the queue manager has stopped in it
+        self.outcome_unknown = False  # the answer to its commit was lost, or that the queue manager has stopped in it
         self.sends: list[bytes] = []  # puts that have not gone yet
-        self.size = 0  # of them: bytes
+        self.sends_bytes = 0
         self.sending = asyncio.Lock()
-        self.lost = False  # nobody knows what of those that have gone was put, or not all is wanted any more
+        self.sends_lost = False  # nobody knows what of those that have gone was put, or not all is wanted any more
         self.ending = False  # a commit or prepare is on its way: nothing more can be sent
         self.end_asked = 0  # COMMIT or PREPARE: the daemon may have done it, and nobody has heard whether
-        self.given_up = False  # backed out, since nobody knows what a get in it that was cancelled has taken
+        self.get_lost = False  # backed out, since nobody knows what a get in it that was cancelled has taken
 
     @property
     def state(self) -> UowState:
-        return BACKED_OUT if self.evicted else self.told
+        return BACKED_OUT if self.evicted else self.known_state
 
     @property
     def _is_open(self) -> bool:
-        return self.told is ACTIVE and not self.unknown
+        return self.known_state is ACTIVE and not self.outcome_unknown
 
     @property
     def named(self) -> str:
@@ -72,28 +72,28 @@ class OutsideUnit:
         """May it go on? Raises UnitOfWorkEnded, BackedOut, Unavailable (2018, 2009)."""
         self.check_ours()
         broken = self.pool is not None and self.pool.link.broken
-        unheard = self.end_asked if broken and self.told is ACTIVE else 0
-        if self.unknown or unheard == wire.COMMIT:
+        unheard = self.end_asked if broken and self.known_state is ACTIVE else 0
+        if self.outcome_unknown or unheard == wire.COMMIT:
             raise UnitOfWorkEnded(
                 f"the connection was lost, or the queue manager has stopped, in the commit of unit of work "
                 f"{self.number}; outcome({self.number}) tells whether it was committed"
             )
-        if self.given_up and self.told is ACTIVE:
+        if self.get_lost and self.known_state is ACTIVE:
             raise BackedOut(
                 f"unit of work {self.number} was backed out when a get in it was cancelled and its answer was lost, as "
                 f"it always is over TLS; back it out and start it again"
             )
-        if self.told in (COMMITTED, BACKED_OUT):
-            raise UnitOfWorkEnded(f"{self.named} is {self.told.value}; begin another one")
+        if self.known_state in (COMMITTED, BACKED_OUT):
+            raise UnitOfWorkEnded(f"{self.named} is {self.known_state.value}; begin another one")
         if self.pool is not None and broken:
-            if self.told is PREPARED or unheard:
+            if self.known_state is PREPARED or unheard:
                 raise maybe_in_doubt(self.number, self.pool.name)
             raise BackedOut(f"{self.named} was backed out when its connection was lost; back it out and start it again")
 
     def check_whole(self) -> None:
         """The same for a call that counts on all that was sent."""
         self.check()
-        if self.lost:
+        if self.sends_lost:
             raise BackedOut(
                 f"a call of {self.named} was cancelled or failed, and whether what was sent before was put is not "
                 f"known; back it out and start it again"
@@ -101,19 +101,19 @@ class OutsideUnit:
 
     def backout_request(self) -> bytes:
         """Its first request, which may be on its way, is refused then; not where it may be committed or prepared."""
-        never = self.told is ACTIVE and not self.end_asked
-        return wire.request(wire.BACKOUT, wire.BEGIN if never else self.begin, self.asked_as)
+        never = self.known_state is ACTIVE and not self.end_asked
+        return wire.request(wire.BACKOUT, wire.BEGIN if never else self.begin_flag, self.session_number)
 
-    def take(self, put: bytes) -> None:
+    def add_put(self, put: bytes) -> None:
         """One more put that is to go."""
         self.check_whole()
         if self.ending:
             raise UnitOfWorkEnded(f"{self.named} is being committed or prepared; begin another one")
         self.sends.append(put)
-        self.size += len(put)
+        self.sends_bytes += len(put)
 
     @contextlib.contextmanager
-    def nothing_more(self) -> Iterator[None]:
+    def no_more_sends(self) -> Iterator[None]:
         """In the block it is committed or prepared with what was sent before; who sends now hears that it is late.
 
         Where it is left before that was asked for, or it is refused, the unit of work goes on.
@@ -125,14 +125,14 @@ class OutsideUnit:
             self.ending = bool(self.end_asked) and not isinstance(exc, MQError)
             raise
 
-    def hear(self, answers: list[bytes]) -> Answers:
+    def decode(self, answers: list[bytes]) -> Answers:
         """The frames of an answer with their heads. Raises the error that it is."""
         found = []
         for answer in answers:
             head = wire.decode_reply(answer)
             if head.begun is not None and not self.number:
-                self.number, self.since = head.begun
-                self.begin = 0
+                self.number, self.since_lsn = head.begun
+                self.begin_flag = 0
             if head.op == wire.ERROR:
                 error = wire.error(answer, head)
                 self.evicted = self.evicted or isinstance(error, BackedOut)
@@ -142,7 +142,7 @@ class OutsideUnit:
 
 
 class Outside:
-    """The way to a queue manager that a daemon runs."""
+    """Backend: a queue manager that a daemon runs."""
 
     def __init__(self, target: Target, application: str, link: Link) -> None:
         self.name = target.name
@@ -152,11 +152,11 @@ class Outside:
         self._connecting = asyncio.Lock()
         self._closed = False
         self._units: weakref.WeakSet[OutsideUnit] = weakref.WeakSet()
-        self._unknown: OrderedDict[int, int] = OrderedDict()  # units whose commit was not answered, and since when
+        self._unknown_units: OrderedDict[int, int] = OrderedDict()  # whose commit was not answered; since when
 
     # ---- the session
 
-    async def _there(self) -> Pool:
+    async def _connected(self) -> Pool:
         """The session; another one where it was lost."""
         running_loop()
         if not self._closed:
@@ -187,21 +187,21 @@ class Outside:
         finally:
             self._pool.close()
 
-    async def _begun(self, unit: OutsideUnit, *, settled: bool = True) -> Pool:
+    async def _pool_of(self, unit: OutsideUnit, *, settled: bool = True) -> Pool:
         """The session of a unit of work, which may go on; `settled`: when all that was sent before is put.
 
         Raises UnitOfWorkEnded, BackedOut, and what was refused of that.
         """
         unit.check_whole()
         if unit.pool is None:
-            pool = await self._there()
+            pool = await self._connected()
             unit.check_whole()  # another task may have ended it
             if unit.pool is None:  # or was quicker
-                unit.pool, unit.asked_as = pool, next(pool.link.units)
-        if unit.xid is not None and unit.begin:
-            request = wire.request(wire.BEGIN_UNIT, unit.begin, unit.asked_as, "", values.dumps(unit.xid))
+                unit.pool, unit.session_number = pool, next(pool.link.units)
+        if unit.xid is not None and unit.begin_flag:
+            request = wire.request(wire.BEGIN_UNIT, unit.begin_flag, unit.session_number, "", values.dumps(unit.xid))
             unit.asked = True
-            unit.hear(await self._exchange(unit.pool, request))
+            unit.decode(await self._exchange(unit.pool, request))
         if settled:
             await self._settle(unit, unit.pool)
         return unit.pool
@@ -218,21 +218,21 @@ class Outside:
             if channel is not None and not unit.sends:  # another task has backed it out meanwhile
                 pool.free(channel)
             elif channel is not None:
-                frame = wire.sends(unit.begin, unit.asked_as, unit.sends)
-                unit.sends, unit.size = [], 0
+                frame = wire.sends(unit.begin_flag, unit.session_number, unit.sends)
+                unit.sends, unit.sends_bytes = [], 0
                 unit.asked = True
                 try:
                     answers = await self._answer(channel.ask(frame))
                 except BaseException:
-                    unit.lost = True
+                    unit.sends_lost = True
                     raise
                 try:
-                    unit.hear(answers)
+                    unit.decode(answers)
                 except UnitOfWorkEnded:
-                    unit.lost = True
+                    unit.sends_lost = True
                     raise
                 except MQError:
-                    unit.told, unit.evicted = BACKED_OUT, False
+                    unit.known_state, unit.evicted = BACKED_OUT, False
                     raise
         unit.check_whole()
 
@@ -262,15 +262,15 @@ class Outside:
         except Broken as exc:
             raise lost(self.name, exc) from exc
 
-    async def _end_by(self, unit: OutsideUnit, pool: Pool, op: int) -> "asyncio.Future[list[bytes]]":
+    async def _ask_to_end(self, unit: OutsideUnit, pool: Pool, op: int) -> "asyncio.Future[list[bytes]]":
         """Ask for the end of a unit of work. Where this raises the daemon has not heard of it, and nothing is done."""
-        with self._known_if_lost(unit, pool):
+        with self._backed_out_if_lost(unit, pool):
             channel = await self._channel(pool)
         unit.asked, unit.end_asked = True, unit.end_asked or op
-        return channel.ask(wire.request(op, unit.begin, unit.asked_as))
+        return channel.ask(wire.request(op, unit.begin_flag, unit.session_number))
 
     @contextlib.contextmanager
-    def _known_if_lost(self, unit: OutsideUnit, pool: Pool) -> Iterator[None]:
+    def _backed_out_if_lost(self, unit: OutsideUnit, pool: Pool) -> Iterator[None]:
         """In the block its end is not asked for yet: where the connection is lost, the unit was backed out."""
         try:
             yield
@@ -279,38 +279,38 @@ class Outside:
             unit.check()
             raise
 
-    async def _hear_end(self, unit: OutsideUnit, answer: "asyncio.Future[list[bytes]]") -> None:
+    async def _await_end(self, unit: OutsideUnit, answer: "asyncio.Future[list[bytes]]") -> None:
         """Raises what the answer to a commit or prepare is, or that it was lost."""
         try:
-            unit.hear(await self._answer(answer))
+            unit.decode(await self._answer(answer))
         except MQError as exc:
             lost = exc.reason == Reason.CONNECTION_BROKEN
-            if not lost and (unit.begin or leaves_open(exc)):
+            if not lost and (unit.begin_flag or leaves_open(exc)):
                 unit.end_asked = 0
-            elif isinstance(exc, Unavailable) and unit.told is ACTIVE:  # nobody knows, or the queue manager has stopped
-                self._doubt(unit)
-            if lost and unit.told is PREPARED:
+            elif isinstance(exc, Unavailable) and unit.known_state is ACTIVE:  # lost, or the queue manager has stopped
+                self._note_lost_end(unit)
+            if lost and unit.known_state is PREPARED:
                 raise maybe_in_doubt(unit.number, self.name) from exc
             raise
 
-    def _doubt(self, unit: OutsideUnit) -> None:
+    def _note_lost_end(self, unit: OutsideUnit) -> None:
         if unit.end_asked == wire.PREPARE:
-            unit.told = PREPARED  # or not: to say that it was backed out would be a guess
+            unit.known_state = PREPARED  # or not: to say that it was backed out would be a guess
             return
-        unit.unknown = True
-        self._unknown[unit.number] = unit.since
-        if len(self._unknown) > REMEMBERED:
-            self._unknown.popitem(last=False)
+        unit.outcome_unknown = True
+        self._unknown_units[unit.number] = unit.since_lsn
+        if len(self._unknown_units) > MAX_UNKNOWN_UNITS:
+            self._unknown_units.popitem(last=False)
 
     async def _ask(self, unit: OutsideUnit | None, op: Any) -> Answers:
         """Make a request, `op(flags, unit)`, and hear the answer."""
         if unit is None:
-            pool = await self._there()
-            return heard(await self._exchange(pool, op(0, 0)))
-        pool = await self._begun(unit)
-        frame = op(unit.begin, unit.asked_as)
+            pool = await self._connected()
+            return decoded(await self._exchange(pool, op(0, 0)))
+        pool = await self._pool_of(unit)
+        frame = op(unit.begin_flag, unit.session_number)
         unit.asked = True
-        return unit.hear(await self._exchange(pool, frame))
+        return unit.decode(await self._exchange(pool, frame))
 
     # ---- units of work
 
@@ -323,83 +323,83 @@ class Outside:
         return unit
 
     async def begin(self, unit: OutsideUnit) -> None:
-        if unit.xid is not None and unit.begin:
+        if unit.xid is not None and unit.begin_flag:
             try:
-                await self._begun(unit)
+                await self._pool_of(unit)
             except asyncio.CancelledError:  # it may have begun, and nobody has it
                 with contextlib.suppress(MQError):
                     await to_the_end(self.leave(unit))
                 raise
 
     async def prepare(self, unit: OutsideUnit) -> None:
-        if unit.told is PREPARED:
+        if unit.known_state is PREPARED:
             raise UnitOfWorkEnded(f"unit of work {unit.number} is prepared; commit it or back it out")
-        with unit.nothing_more():
-            pool = await self._begun(unit, settled=False)
-            with self._known_if_lost(unit, pool):
+        with unit.no_more_sends():
+            pool = await self._pool_of(unit, settled=False)
+            with self._backed_out_if_lost(unit, pool):
                 await self._settle(unit, pool)
-            answer = await self._end_by(unit, pool, wire.PREPARE)
+            answer = await self._ask_to_end(unit, pool, wire.PREPARE)
             preparing = asyncio.ensure_future(self._prepared(unit, answer))  # and it is heard of what was asked
             preparing.add_done_callback(forget)
             await asyncio.shield(preparing)
 
     async def _prepared(self, unit: OutsideUnit, answer: "asyncio.Future[list[bytes]]") -> None:
-        with unit.nothing_more():
-            await self._hear_end(unit, answer)
-        if unit.told is ACTIVE:  # another task has not backed it out
-            unit.told = PREPARED
+        with unit.no_more_sends():
+            await self._await_end(unit, answer)
+        if unit.known_state is ACTIVE:  # another task has not backed it out
+            unit.known_state = PREPARED
         unit.end_asked = 0
 
     async def commit(self, unit: OutsideUnit) -> None:
         unit.check_whole()
         if unit.pool is None or not (unit.asked or unit.sends):  # nothing was done in it
-            unit.told = COMMITTED
+            unit.known_state = COMMITTED
             return
         committing = asyncio.ensure_future(self._commit(unit, unit.pool))
         committing.add_done_callback(forget)
         try:
             await asyncio.shield(committing)
         except asyncio.CancelledError:
-            committing.add_done_callback(functools.partial(self._left, unit))
+            committing.add_done_callback(functools.partial(self._leave_if_refused, unit))
             raise
 
-    def _left(self, unit: OutsideUnit, committing: "asyncio.Task[None]") -> None:
+    def _leave_if_refused(self, unit: OutsideUnit, committing: "asyncio.Task[None]") -> None:
         """Nobody hears of this commit any more: a unit of work that goes on, since it was refused, is backed out."""
-        if not committing.cancelled() and committing.exception() is not None and unit.told is ACTIVE:
+        if not committing.cancelled() and committing.exception() is not None and unit.known_state is ACTIVE:
             backing_out = asyncio.ensure_future(self.leave(unit))  # which is refused where the outcome is not known
             backing_out.add_done_callback(forget)
 
     async def _commit(self, unit: OutsideUnit, pool: Pool) -> None:
-        with unit.nothing_more():
+        with unit.no_more_sends():
             await self._settle(unit, pool)
             unit.check_whole()
-            await self._hear_end(unit, await self._end_by(unit, pool, wire.COMMIT))
-            unit.told = COMMITTED
+            await self._await_end(unit, await self._ask_to_end(unit, pool, wire.COMMIT))
+            unit.known_state = COMMITTED
 
     async def backout(self, unit: OutsideUnit) -> None:
         unit.check_ours()
-        if unit.told is ACTIVE and (unit.sends or unit.sending.locked()):
-            unit.lost = True  # where this fails the unit of work can't be committed without them
-        unit.sends, unit.size = [], 0
-        gone = unit.pool is None or unit.pool.link.broken or unit.given_up or not unit.asked
-        known = unit.told is ACTIVE and not unit.unknown and not unit.end_asked
+        if unit.known_state is ACTIVE and (unit.sends or unit.sending.locked()):
+            unit.sends_lost = True  # where this fails the unit of work can't be committed without them
+        unit.sends, unit.sends_bytes = [], 0
+        gone = unit.pool is None or unit.pool.link.broken or unit.get_lost or not unit.asked
+        known = unit.known_state is ACTIVE and not unit.outcome_unknown and not unit.end_asked
         if known and gone:
-            unit.told, unit.evicted = BACKED_OUT, False  # the daemon did so, or has never heard of it
+            unit.known_state, unit.evicted = BACKED_OUT, False  # the daemon did so, or has never heard of it
             return
         unit.check()
         assert unit.pool is not None
         try:
-            unit.hear(await self._exchange(unit.pool, unit.backout_request()))
+            unit.decode(await self._exchange(unit.pool, unit.backout_request()))
         except Unavailable as exc:
             if exc.reason != Reason.CONNECTION_BROKEN:
                 if known and exc.reason == Reason.Q_MGR_STOPPING:
-                    unit.told, unit.evicted = BACKED_OUT, False  # by the queue manager, as it ended at once
+                    unit.known_state, unit.evicted = BACKED_OUT, False  # by the queue manager, as it ended at once
                 raise
-            if unit.told is PREPARED or unit.end_asked:
+            if unit.known_state is PREPARED or unit.end_asked:
                 unit.pool.link.is_lost()
                 unit.check()
                 raise
-        unit.told, unit.evicted = BACKED_OUT, False
+        unit.known_state, unit.evicted = BACKED_OUT, False
 
     async def leave(self, unit: OutsideUnit) -> None:
         try:
@@ -408,11 +408,11 @@ class Outside:
             raise
         except MQError:
             pool = unit.pool
-            if pool is None or pool.link.broken or unit.told is not ACTIVE or unit.unknown:
+            if pool is None or pool.link.broken or unit.known_state is not ACTIVE or unit.outcome_unknown:
                 raise
             pool.back_out_later(unit.backout_request())  # there was no socket for it
             if not unit.end_asked:
-                unit.told, unit.evicted = BACKED_OUT, False
+                unit.known_state, unit.evicted = BACKED_OUT, False
 
     # ---- messages
 
@@ -422,21 +422,21 @@ class Outside:
         return wire.put_message(answer, head, queue, checked)
 
     async def send(self, unit: OutsideUnit, queue: str, body: bytes, options: PutOptions) -> None:
-        if unit.told is PREPARED:
+        if unit.known_state is PREPARED:
             await self.put(unit, queue, body, options)  # which is refused
         try:
-            pool = await self._begun(unit, settled=False)
-            put = wire.put(0, unit.asked_as, queue, body if type(body) is bytes else check_body(body), options)
-            while not fits(put, unit.size, pool.link.longest):  # other tasks send too
+            pool = await self._pool_of(unit, settled=False)
+            put = wire.put(0, unit.session_number, queue, body if type(body) is bytes else check_body(body), options)
+            while not fits(put, unit.sends_bytes, pool.link.longest):  # other tasks send too
                 await self._settle(unit, pool)
-            unit.take(put)
-            if unit.size >= TOGETHER:
+            unit.add_put(put)
+            if unit.sends_bytes >= BATCH_BYTES:
                 await self._settle(unit, pool)
         except UnitOfWorkEnded:  # which may mean that it is prepared, and that is not ours to undo
             raise
         except Exception as exc:
-            unit.lost = True
-            if unit.told is ACTIVE and getattr(exc, "reason", None) != Reason.CONNECTION_BROKEN:
+            unit.sends_lost = True
+            if unit.known_state is ACTIVE and getattr(exc, "reason", None) != Reason.CONNECTION_BROKEN:
                 with contextlib.suppress(MQError):
                     await self.backout(unit)
             raise
@@ -444,7 +444,7 @@ class Outside:
     async def settle(self, unit: OutsideUnit) -> None:
         if unit.pool is not None and (unit.sends or unit.sending.locked()):
             unit.check_whole()
-            with self._known_if_lost(unit, unit.pool):
+            with self._backed_out_if_lost(unit, unit.pool):
                 await self._settle(unit, unit.pool)
 
     async def put_many(
@@ -461,8 +461,8 @@ class Outside:
         tls = isinstance(self._target, Remote) and self._target.tls is not None
         if unit is None and seconds and tls:
             return await self._get_in_own_unit(queue, limit, wait, options)
-        pool = await (self._there() if unit is None else self._begun(unit))
-        flags, number = (0, 0) if unit is None else (unit.begin, unit.asked_as)
+        pool = await (self._connected() if unit is None else self._pool_of(unit))
+        flags, number = (0, 0) if unit is None else (unit.begin_flag, unit.session_number)
         if limit == 1:
             frame = wire.get(flags, number, queue, seconds, options)
         else:
@@ -471,8 +471,8 @@ class Outside:
             unit.asked = True
         try:
             sent = await self._send(pool, frame, waits=seconds != 0.0)
-            answers = await self._taken(unit, *sent, patient=unit is None and tls)
-            found = heard(answers) if unit is None else unit.hear(answers)
+            answers = await self._await_get(unit, *sent, patient=unit is None and tls)
+            found = decoded(answers) if unit is None else unit.decode(answers)
         except NoMessageAvailable:
             return []
         if limit == 1:
@@ -501,7 +501,7 @@ class Outside:
 
         return await to_the_end(keep()) if found else []
 
-    async def _taken(
+    async def _await_get(
         self, unit: OutsideUnit | None, channel: Channel, answer: "asyncio.Future[list[bytes]]", *, patient: bool
     ) -> list[bytes]:
         """The answer to a get. If this task is cancelled the daemon is told not to wait any more.
@@ -521,17 +521,17 @@ class Outside:
             except Broken:
                 answers = []
                 if unit is not None:  # the daemon may have taken a message, and said so to nobody
-                    await until_done(asyncio.ensure_future(self._give_up(unit)))
+                    await until_done(asyncio.ensure_future(self._note_lost_get(unit)))
             if not answers or not brings_messages(answers):
                 raise
-            strike_later()
+            cancel_later()
             return answers
 
-    async def _give_up(self, unit: OutsideUnit) -> None:
+    async def _note_lost_get(self, unit: OutsideUnit) -> None:
         """Nobody knows what was got in this unit of work."""
         with contextlib.suppress(MQError):
             await self.leave(unit)
-        unit.told, unit.given_up = ACTIVE, True
+        unit.known_state, unit.get_lost = ACTIVE, True
 
     async def dead_letter(self, unit: OutsideUnit | None, message: Message, reason: int) -> Message:
         [(answer, head)] = await self._ask(
@@ -548,25 +548,25 @@ class Outside:
 
     async def page(self, pool: Pool | None, frame: bytes) -> tuple[Pool, Answers]:
         """A page of a browse or a replay. Those that nobody reads any more are given up first."""
-        pool = pool or await self._there()
-        leftover = pool.link.leftover
-        while leftover:
-            cursor = leftover.pop()
+        pool = pool or await self._connected()
+        cursors = pool.link.unclosed_cursors
+        while cursors:
+            cursor = cursors.pop()
             try:
                 await self._exchange(pool, wire.request(wire.CLOSE, 0, cursor))
             except MQError:  # there is no socket for it
-                leftover.append(cursor)
+                cursors.append(cursor)
                 raise
-        return pool, heard(await self._exchange(pool, frame))
+        return pool, decoded(await self._exchange(pool, frame))
 
     # ---- all else
 
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
         if method == "outcome" and type(args[0]) is int:
-            options["since"] = options["since"] or self._unknown.get(args[0], 0)
+            options["since"] = options["since"] or self._unknown_units.get(args[0], 0)
         elif method == "resolve" and not (isinstance(args[0], Xid) and isinstance(args[1], bool)):
             raise Mistake(f"resolve takes an Xid and True or False, not {quoted(args[0])} and {quoted(args[1])}")
-        [(answer, head)] = heard(await self._exchange(await self._there(), wire.call(method, args, options)))
+        [(answer, head)] = decoded(await self._exchange(await self._connected(), wire.call(method, args, options)))
         return values.loads(answer[head.at :])
 
     def end(self, mode: str) -> Coroutine[Any, Any, None]:
@@ -578,19 +578,19 @@ class Outside:
         running_loop()
         caller = caller or asyncio.current_task()
         for unit in list(self._units):
-            if unit.task is caller and unit.told is ACTIVE:
+            if unit.task is caller and unit.known_state is ACTIVE:
                 with contextlib.suppress(MQError):
                     await self.backout(unit)
-        pool = await self._there()
+        pool = await self._connected()
         await self.call("end", mode)
         await in_thread(pool.link.await_end)
         pool.link.close()  # and not its channels: the answers to other tasks may still have to be read
         await in_thread(self._target.await_end)
 
 
-def heard(answers: list[bytes]) -> Answers:
+def decoded(answers: list[bytes]) -> Answers:
     """The frames of an answer with their heads. Raises the error that it is."""
-    return list(messages(answers))
+    return list(decode_all(answers))
 
 
 def brings_messages(answers: list[bytes]) -> bool:

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from qmgr import values, wire
 from qmgr.aio.channel import Pool
 from qmgr.aio.units import running_loop, to_the_end
-from qmgr.client import FIRST_PAGE, LARGEST_PAGE
+from qmgr.client import FIRST_PAGE, MAX_PAGE
 from qmgr.errors import MQError
 from qmgr.message import Message
 from qmgr.replay import Replayed, Where
@@ -27,25 +27,25 @@ class Pager(Protocol):
 class Pages(ABC, Generic[T]):
     """What comes page by page; it begins with the first of them."""
 
-    def __init__(self, way: Pager) -> None:
-        self._way = way
+    def __init__(self, pager: Pager) -> None:
+        self._pager = pager
         self._pool: Pool | None = None
-        self._most = FIRST_PAGE
+        self._page_limit = FIRST_PAGE
         self._ready: deque[T] = deque()
         self._cursor = 0  # by which the daemon knows it
         self._begun = False
-        self._over: BaseException | None = None
+        self._end: BaseException | None = None
         self._turn = asyncio.Lock()
 
     @abstractmethod
-    def first(self) -> bytes:
+    def first_request(self) -> bytes:
         """The request that begins it."""
 
     @abstractmethod
-    def take(self, answers: Answers) -> int:
+    def take_page(self, answers: Answers) -> int:
         """Take what is on a page; the cursor, 0 at the end."""
 
-    def gave(self, one: T) -> None:
+    def on_given(self, one: T) -> None:
         """To whoever reads."""
 
     def __aiter__(self) -> Self:
@@ -53,48 +53,48 @@ class Pages(ABC, Generic[T]):
 
     async def __anext__(self) -> T:
         async with self._turn:
-            while not self._ready and self._over is None:
+            while not self._ready and self._end is None:
                 running_loop()
                 await to_the_end(self._page())
             if self._ready:
                 one = self._ready.popleft()
-                self.gave(one)
+                self.on_given(one)
                 return one
-            assert self._over is not None
-            raise self._over.with_traceback(None)
+            assert self._end is not None
+            raise self._end.with_traceback(None)
 
     async def _page(self) -> bool:
         """Fetch the next page; is there anything?"""
         cursor = self._cursor
         try:
             if not self._begun:
-                frame = self.first()
+                frame = self.first_request()
             elif self._cursor:
-                self._most = min(2 * self._most, LARGEST_PAGE)
-                frame = wire.request(wire.NEXT, 0, self._cursor, "", wire.TABLE.pack(self._most))
+                self._page_limit = min(2 * self._page_limit, MAX_PAGE)
+                frame = wire.request(wire.NEXT, 0, self._cursor, "", wire.TABLE.pack(self._page_limit))
             else:
                 raise StopAsyncIteration
             self._cursor = 0
-            self._pool, answers = await self._way.page(self._pool, frame)
+            self._pool, answers = await self._pager.page(self._pool, frame)
             self._begun = True
             self._cursor = cursor
-            self._cursor = self.take(answers)
+            self._cursor = self.take_page(answers)
         except StopAsyncIteration as exc:
-            self._over = exc
+            self._end = exc
         except MQError as exc:
-            self._over, self._cursor = exc, cursor
+            self._end, self._cursor = exc, cursor
             self._leave()  # the daemon may have it still
         return bool(self._ready)
 
     async def aclose(self) -> None:
         """The rest is not wanted."""
         self._ready.clear()
-        self._over = self._over or StopAsyncIteration()
+        self._end = self._end or StopAsyncIteration()
         self._leave()
 
     def _leave(self) -> None:
         if self._cursor and self._pool is not None and not self._pool.link.broken:
-            self._pool.link.leftover.append(self._cursor)  # the next page of whatever tells the daemon
+            self._pool.link.unclosed_cursors.append(self._cursor)  # the next page of whatever tells the daemon
         self._cursor = 0
 
     def __del__(self) -> None:
@@ -104,15 +104,15 @@ class Pages(ABC, Generic[T]):
 class Browse(Pages[Message]):
     """The messages of a queue that could be got."""
 
-    def __init__(self, way: Pager, queue: str, selectors: Wanted) -> None:
-        super().__init__(way)
+    def __init__(self, pager: Pager, queue: str, selectors: Wanted) -> None:
+        super().__init__(pager)
         self._queue = queue
         self._selectors = selectors
 
-    def first(self) -> bytes:
-        return wire.browse(self._queue, self._most, self._selectors)
+    def first_request(self) -> bytes:
+        return wire.browse(self._queue, self._page_limit, self._selectors)
 
-    def take(self, answers: Answers) -> int:
+    def take_page(self, answers: Answers) -> int:
         cursor = 0
         for answer, head in answers:
             found, cursor, _ = wire.page_messages(answer, head, self._queue)
@@ -123,17 +123,17 @@ class Browse(Pages[Message]):
 class OutsideReplay(Pages[Replayed]):
     """A replay that a daemon carries out."""
 
-    def __init__(self, way: Pager, queue: str | int, start: Where, end: Where | None) -> None:
-        super().__init__(way)
-        self._asked = {"queue": queue, "start": start, "end": end, "most": self._most}
+    def __init__(self, pager: Pager, queue: str | int, start: Where, end: Where | None) -> None:
+        super().__init__(pager)
+        self._asked = {"queue": queue, "start": start, "end": end, "most": self._page_limit}
         self._given = ""  # the bookmark behind what was given last
         self._read = ""  # and behind all that was read
         self._left_out = 0
 
-    def first(self) -> bytes:
+    def first_request(self) -> bytes:
         return wire.request(wire.REPLAY, 0, 0, "", values.dumps(self._asked))
 
-    def take(self, answers: Answers) -> int:
+    def take_page(self, answers: Answers) -> int:
         [(answer, head)] = answers
         page = wire.decode_replay_page(answer, head)
         self._ready += [Replayed(*found) for found in page.messages]
@@ -142,13 +142,13 @@ class OutsideReplay(Pages[Replayed]):
             self._given = self._read
         return page.cursor
 
-    def gave(self, one: Replayed) -> None:
+    def on_given(self, one: Replayed) -> None:
         self._given = one.bookmark
 
     @property
     def bookmark(self) -> str:
         """Where to go on later: behind the last message that it gave; at its end, behind all that it has read."""
-        return self._read if isinstance(self._over, StopAsyncIteration) and not self._ready else self._given
+        return self._read if isinstance(self._end, StopAsyncIteration) and not self._ready else self._given
 
     @property
     def left_out(self) -> int:

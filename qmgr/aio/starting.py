@@ -62,14 +62,14 @@ def connect(
     certificate: str = "",
     key: str = "",
     application: str = "",
-    timeout: float | None = link.TIMEOUT,
+    timeout: float | None = link.DEFAULT_TIMEOUT_S,
 ) -> Opening[Connection]:
     """Connect to a queue manager that a daemon runs: `async with qmgr.aio.connect("QM1") as qm`.
 
     Takes what `qmgr.connect` takes, and raises the same.
     """
     target = targets.find(name_or_url, data_path, targets.Identity(user, password, ca, certificate, key))
-    told = targets.shown(application)
+    told = targets.application_name(application)
     patience = link.check_timeout(timeout)
 
     async def begin() -> Connection:

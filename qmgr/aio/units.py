@@ -1,4 +1,4 @@
-"""Units of work for asynchronous code, as `async with`, and the ways by which calls reach the queue manager.
+"""Units of work for asynchronous code, as `async with`, and the Backend that carries out their calls.
 
 A cancelled get takes no message, and a cancelled commit leaves an outcome that can be asked for.
 """
@@ -81,11 +81,11 @@ async def to_the_end(work: Awaitable[T]) -> T:
     if cancelled is not None:
         if future.cancelled() or future.exception() is not None or not future.result():
             raise cancelled
-        strike_later()
+        cancel_later()
     return future.result()
 
 
-def strike_later() -> None:
+def cancel_later() -> None:
     """The cancellation of this task came too late for what it waited for: let it strike at the next wait."""
     task = asyncio.current_task()
     assert task is not None
@@ -99,7 +99,7 @@ def _cancel_again(task: "asyncio.Task[Any]") -> None:
 
 
 class Unit(Protocol):
-    """What a way knows of a unit of work."""
+    """What a backend knows of a unit of work."""
 
     @property
     def number(self) -> int: ...
@@ -113,7 +113,7 @@ class Unit(Protocol):
     def _is_open(self) -> bool: ...
 
 
-class Looking(Protocol[T_co]):
+class ClosableIterator(Protocol[T_co]):
     """An iterator that may be left before its end."""
 
     def __aiter__(self) -> Self: ...
@@ -121,7 +121,7 @@ class Looking(Protocol[T_co]):
     async def aclose(self) -> None: ...
 
 
-class LookingBack(Looking[Replayed], Protocol):
+class ReplayIterator(ClosableIterator[Replayed], Protocol):
     """A replay."""
 
     @property
@@ -132,8 +132,11 @@ class LookingBack(Looking[Replayed], Protocol):
     async def __aexit__(self, *exc: object) -> None: ...
 
 
-class Way(Protocol):
-    """How calls reach the queue manager. `unit` is None outside a unit of work."""
+class Backend(Protocol):
+    """What carries out the calls: a queue manager in this process, or a daemon.
+
+    `unit` is None outside a unit of work.
+    """
 
     name: str
 
@@ -161,8 +164,8 @@ class Way(Protocol):
     async def leave(self, unit: Any) -> None:
         """Back it out, for nobody comes back to it."""
 
-    def browse(self, queue: str, selectors: Wanted) -> Looking[Message]: ...
-    def replay(self, queue: str | int, start: Where, end: Where | None) -> LookingBack: ...
+    def browse(self, queue: str, selectors: Wanted) -> ClosableIterator[Message]: ...
+    def replay(self, queue: str | int, start: Where, end: Where | None) -> ReplayIterator: ...
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
         """Any other verb of the queue manager, by its name."""
 
@@ -180,9 +183,9 @@ class UnitOfWork:
 
     _told = False  # a commit has said that it was rolled back, or can only be backed out
 
-    def __init__(self, way: Way, xid: Xid | None) -> None:
-        self._way = way
-        self._unit: Unit = way.new_unit(xid)
+    def __init__(self, backend: Backend, xid: Xid | None) -> None:
+        self._backend = backend
+        self._unit: Unit = backend.new_unit(xid)
         self._committing = False  # the outcome is no more the business of the block
 
     def __repr__(self) -> str:
@@ -208,7 +211,7 @@ class UnitOfWork:
 
     async def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message, which others see when the unit of work is committed; see `Connection.put`."""
-        return await self._way.put(self._unit, queue, body, options)
+        return await self._backend.put(self._unit, queue, body, options)
 
     async def send(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> None:
         """Put a message without waiting to hear of it: many go to a daemon together (an asynchronous put).
@@ -216,25 +219,25 @@ class UnitOfWork:
         What is wrong with one is raised here, or by a later call of the unit of work, its commit at the latest; the
         unit is backed out then.
         """
-        await self._way.send(self._unit, queue, body, options)
+        await self._backend.send(self._unit, queue, body, options)
 
     async def put_many(self, queue: str, bodies: Iterable[bytes], **options: Unpack[PutOptions]) -> list[Message]:
         """Put a message for each body, all with the same options; all of them are put, or none."""
-        return await self._way.put_many(self._unit, queue, bodies, options)
+        return await self._backend.put_many(self._unit, queue, bodies, options)
 
     async def get(self, queue: str, *, wait: float | None = 0.0, **options: Unpack[GetOptions]) -> Message:
         """Take a message, which is gone when the unit of work is committed; see `Connection.get`."""
-        return one(await self._way.get(self._unit, queue, 1, wait, options), queue)
+        return one(await self._backend.get(self._unit, queue, 1, wait, options), queue)
 
     async def get_many(
         self, queue: str, limit: int, *, wait: float | None = 0.0, **options: Unpack[GetOptions]
     ) -> list[Message]:
         """Take up to `limit` messages, waiting for the first of them only; [] when there is none."""
-        return await self._way.get(self._unit, queue, check_limit(limit), wait, options)
+        return await self._backend.get(self._unit, queue, check_limit(limit), wait, options)
 
     async def prepare(self) -> None:
         """First phase: when this returns the unit of work is in doubt, whatever crashes, until it is resolved."""
-        await self._way.prepare(self._unit)
+        await self._backend.prepare(self._unit)
 
     async def commit(self) -> None:
         """Return when all of it is durable. Raises BackedOut (2003) when the queue manager has rolled it back.
@@ -243,9 +246,9 @@ class UnitOfWork:
         all that was sent is put, the unit of work can only be backed out.
         """
         try:
-            await self._way.settle(self._unit)  # and then it has a number to ask for
+            await self._backend.settle(self._unit)  # and then it has a number to ask for
             self._committing = True
-            await self._way.commit(self._unit)
+            await self._backend.commit(self._unit)
         except MQError as exc:
             self._committing = False
             self._told = isinstance(exc, BackedOut)
@@ -253,13 +256,13 @@ class UnitOfWork:
 
     async def backout(self) -> None:
         """Undo all of it; messages that were got return to their places with a higher backout count."""
-        await self._way.backout(self._unit)
+        await self._backend.backout(self._unit)
 
     def __await__(self) -> Generator[Any, Any, Self]:
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
-        await self._way.begin(self._unit)
+        await self._backend.begin(self._unit)
         return self
 
     async def __aexit__(
@@ -269,10 +272,10 @@ class UnitOfWork:
             if kind is None and (self.state is ACTIVE or self._unit.evicted):
                 await self.commit()
         finally:
-            forked = self._way.forked  # in a child this loop does not run, and the unit of work is the parent's
+            forked = self._backend.forked  # in a child this loop does not run, and the unit of work is the parent's
             if not forked and (self.state is ACTIVE or self._unit.evicted) and not self._committing:
                 with contextlib.suppress(MQError):
-                    await to_the_end(self._way.leave(self._unit))
+                    await to_the_end(self._backend.leave(self._unit))
 
 
 def one(found: list[Message], queue: str) -> Message:

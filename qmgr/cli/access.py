@@ -27,11 +27,11 @@ from recovery.errors import RecoveryError
 
 DISK = PosixDisk()
 CLOCK = SystemClock()
-LOOKS = 20  # times that a command looks for what a running queue manager publishes
-PAUSE = 0.1  # seconds between two of them
-STALE = 10.0  # seconds after which what was published is said to be old
+MAX_POLLS = 20  # for what a running queue manager publishes
+POLL_S = 0.1
+STALE_S = 10.0  # after which what was published is said to be old
 
-HOW = """\
+WHERE_IT_RUNS = """\
 If the queue manager runs as a daemon, the daemon does the work. If it is not running, the command starts it in this
 process, with all that a restart does, and ends it in order. If an application has started it (qmgr.start), the command
 says which one and exits with 40; that application can call {method} itself."""
@@ -40,7 +40,7 @@ OWNED = "the queue manager is not available: another process has it"
 NO_ANSWER = f"{OWNED}, or it does not answer"
 NO_DATA_PATH = "the data path {} is not there; mount its file system, or name another one (QMGR_DATA_PATH)."
 NOT_THERE = "the queue manager is not available: it is not running, does not answer, or another process has it"
-GOES = {ENDING: "the queue manager is ending"}  # the code of each command that a daemon does
+ENDING_CODE = {ENDING: "the queue manager is ending"}  # the code of each command that a daemon does
 
 if TYPE_CHECKING:
     Manager = qmgr.QueueManager | qmgr.Connection  # what a command works on: the same methods and errors
@@ -62,14 +62,14 @@ def named(name: str | None, data_path: str | None) -> str:
     return default
 
 
-def which(parser: argparse.ArgumentParser) -> None:
-    """Which queue manager: with -m or without, and read by `asked`."""
+def add_name(parser: argparse.ArgumentParser) -> None:
+    """Which queue manager: with -m or without, and read by `chosen_name`."""
     one = parser.add_mutually_exclusive_group()
     one.add_argument("-m", metavar="QMgrName", help="the queue manager; else the default one")
     one.add_argument("name", metavar="QMgrName", nargs="?", help="the queue manager, without -m")
 
 
-def asked(args: argparse.Namespace) -> str:
+def chosen_name(args: argparse.Namespace) -> str:
     return named(args.m or args.name, args.data_path)
 
 
@@ -104,7 +104,7 @@ def there(name: str, data_path: str | None, *, amq: str = "AMQ7048E") -> Locatio
     return location if DISK.exists(said) and DISK.locked_by(said) is not None else known(name, data_path, amq=amq)
 
 
-def offline(parser: argparse.ArgumentParser) -> None:
+def add_offline(parser: argparse.ArgumentParser) -> None:
     """The option of commands that IBM MQ has for running queue managers only."""
     text = "if the queue manager is not running, run it in this process until the command ends"
     parser.add_argument("--offline", action="store_true", help=text)
@@ -166,30 +166,30 @@ def _has_daemon(location: Location) -> bool:
 
 def _await_start(location: Location) -> None:
     """A daemon that is starting lets nobody in yet."""
-    for _ in range(LOOKS):
+    for _ in range(MAX_POLLS):
         note = life.daemon(DISK, location)
         if note is None or note.stage is not Stage.STARTING:
             return
-        pause(PAUSE)
+        pause(POLL_S)
 
 
-def standing(name: str, data_path: str | None) -> published.Picture:
+def current_picture(name: str, data_path: str | None) -> published.Picture:
     """How the queue manager stands: what its owner publishes, or what its files say when nobody runs it."""
     location = there(name, data_path)
     holder = None
-    for _ in range(LOOKS):  # one that has just been started has not published anything yet
+    for _ in range(MAX_POLLS):  # one that has just been started has not published anything yet
         holder = locations.running(location, DISK)
         if holder is None:
             return stopped.picture(DISK, CLOCK, location)
         found = published.read(DISK, CLOCK, location)
         if found is not None and found.alive:
-            if found.age > STALE:
+            if found.age > STALE_S:
                 complain(
                     f"AMQ9009W: this is how it stood {found.age:.0f} seconds ago; {holder} says nothing since then: "
                     f"its disk is full, or it is stopped or hangs; its error log, in {location.errors}, may say more."
                 )
             return found.picture
-        pause(PAUSE)
+        pause(POLL_S)
     raise Failure(
         NOT_AVAILABLE,
         "AMQ8146E",
@@ -206,7 +206,7 @@ def last_published(name: str, data_path: str | None) -> published.Picture | None
 
 
 @contextlib.contextmanager
-def understood(name: str, data_path: str | None) -> Iterator[None]:
+def damage_explained(name: str, data_path: str | None) -> Iterator[None]:
     """What was published may have been edited, so that something is missing in it."""
     try:
         yield
@@ -256,7 +256,7 @@ def log_config(location: Location) -> LogConfig:
     return ini.parse(read_whole(DISK, location.ini), location.ini).log
 
 
-def past(log_dir: str, config: LogConfig | None) -> ReaderOf:
+def history_reader(log_dir: str, config: LogConfig | None) -> ReaderOf:
     """What reads all of a linear log, archived and compressed extents too; `config` may name the archive."""
     directories = [f"{log_dir}/active", config.archive_directory if config is not None else f"{log_dir}/archive"]
     return lambda state: History(DISK, directories, state.log_id, state.extent_bytes).reader(state)

@@ -11,19 +11,19 @@ from qmgr.errors import NoMessageAvailable
 from qmgr.manager import UnitOfWork
 from qmgr.remote import RemoteUnit
 
-SMALLEST = 20  # bytes: the number and its blanks
-WAIT = 5.0  # seconds for a message that is to be read
+MIN_BODY_BYTES = 20  # the number and its blanks
+WAIT_S = 5.0  # for a message that is to be read
 Calls = access.Manager | UnitOfWork | RemoteUnit
 
 
 def options(parser: Parser) -> None:
-    access.offline(parser)
+    access.add_offline(parser)
     parser.add_argument("name", metavar="QMgrName", help="the queue manager")
     parser.add_argument("queue", metavar="QName", help="the queue")
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("-W", action="store_true", help="write messages")
     way.add_argument("-R", action="store_true", help="read messages")
-    size = whole("-s", SMALLEST, 104_857_600)
+    size = whole("-s", MIN_BODY_BYTES, 104_857_600)
     parser.add_argument("-s", metavar="size", type=size, default=1024, help="bytes of a message; default 1024")
     parser.add_argument(
         "-c", metavar="count", type=whole("-c", 1, 999_999_999), default=1000, help="how many; default 1000"
@@ -75,7 +75,7 @@ def batch(manager: access.Manager, args: argparse.Namespace, first: int, count: 
 
 
 def write(calls: Calls, args: argparse.Namespace, number: int) -> bool:
-    body = f"{number:<{SMALLEST}}".encode().ljust(args.s, b".")
+    body = f"{number:<{MIN_BODY_BYTES}}".encode().ljust(args.s, b".")
     with samples.call("MQPUT"):
         calls.put(args.queue, body, correlation_id=args.C)
     if args.v:
@@ -87,11 +87,11 @@ def read(calls: Calls, args: argparse.Namespace, number: int) -> bool:
     """False when no message has come."""
     with samples.call("MQGET"):
         try:
-            message = calls.get(args.queue, wait=WAIT, correlation_id=args.C)
+            message = calls.get(args.queue, wait=WAIT_S, correlation_id=args.C)
         except NoMessageAvailable:
             return False
     if args.v:
-        print(f"message {samples.shown(message.body[:SMALLEST]).strip()}, {len(message.body)} bytes")
+        print(f"message {samples.shown(message.body[:MIN_BODY_BYTES]).strip()}, {len(message.body)} bytes")
     return True
 
 

@@ -8,16 +8,16 @@ from qmgr.cli.command import UNEXPECTED, Command, Failure, Parser, whole
 from qmgr.cli.samples import FAILED, CallFailed
 from qmgr.errors import NoMessageAvailable
 
-WAIT = 15  # seconds
+DEFAULT_WAIT_S = 15
 
 
 def options(parser: Parser) -> None:
     parser.add_argument(
         "-w",
         metavar="sec",
-        default=WAIT,
+        default=DEFAULT_WAIT_S,
         type=whole("-w", 0, 999_999),
-        help=f"seconds to wait for another message; default {WAIT}",
+        help=f"seconds to wait for another message; default {DEFAULT_WAIT_S}",
     )
     samples.options(parser)
 

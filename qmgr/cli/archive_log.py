@@ -73,11 +73,16 @@ def command(action: Action, purpose: str, notes: str) -> Command:
     return Command(
         name=name,
         purpose=purpose,
-        notes=notes + "\n\n" + access.HOW.format(method=f"qm.{action.value}_log()"),
+        notes=notes + "\n\n" + access.WHERE_IT_RUNS.format(method=f"qm.{action.value}_log()"),
         usage=f"[-m QMgrName] {age_given} [--dry-run] [--data-path dir]",
         example=f"qm {name} -m QM1 --older-than 7d",
         own_name=False,
-        codes={NOT_AVAILABLE: access.NO_ANSWER, **access.GOES, **WHERE_FULL, NOT_SUPPORTED: "the log is circular"},
+        codes={
+            NOT_AVAILABLE: access.NO_ANSWER,
+            **access.ENDING_CODE,
+            **WHERE_FULL,
+            NOT_SUPPORTED: "the log is circular",
+        },
         options=options_of_removal if action is Action.REMOVE else options,
         run=doing(action),
     )

@@ -19,7 +19,7 @@ from qmgr.ini_text import complaint
 from qmgr.missing import remains
 from qmgr.users import Users
 
-WRONG = 10
+COMPLAINTS = 10
 
 
 def options(parser: Parser) -> None:
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if not any(amq_severity(text) == "E" for text in wrong):
         print(f"{path} is good.")
         return 0
-    return WRONG
+    return COMPLAINTS
 
 
 def _is_queue_manager(name: str, data_path: str | None) -> bool:
@@ -147,7 +147,7 @@ COMMAND = Command(
     notes="It reports all that is wrong, one line each, also files that are named and missing, or not usable for TLS.",
     usage="[-m QMgrName | QMgrName | FILE] [--data-path dir]",
     example="qm checkini QM1",
-    codes={WRONG: "something is wrong, and was said"},
+    codes={COMPLAINTS: "something is wrong, and was said"},
     options=options,
     run=run,
     own_name=False,

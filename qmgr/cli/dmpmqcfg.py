@@ -47,7 +47,7 @@ def options(parser: Parser) -> None:
     text = "mqsc, 1line (a command is one line), or setmqaut (rights, for a shell)"
     parser.add_argument("-o", metavar="Format", type=str.lower, default=MQSC, help=text)
     parser.add_argument("-a", action="store_true", help="all attributes, not only those that differ from the defaults")
-    access.offline(parser)
+    access.add_offline(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -146,7 +146,7 @@ COMMAND = Command(
     "                [--data-path dir]",
     elsewhere="-c -q -r -s -u -w",
     example="dmpmqcfg -m QM1 -a > QM1.mqsc",
-    codes={NOT_AVAILABLE: access.NOT_THERE, **access.GOES, UNKNOWN_OBJECT: "there is nothing of that name"},
+    codes={NOT_AVAILABLE: access.NOT_THERE, **access.ENDING_CODE, UNKNOWN_OBJECT: "there is nothing of that name"},
     quiet=True,
     options=options,
     run=run,

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         base=args.b,
         extent=args.n,
         names=names,
-        reader=access.past(log_dir, config) if linear else None,
+        reader=access.history_reader(log_dir, config) if linear else None,
         pause=access.pause,
     )
     try:

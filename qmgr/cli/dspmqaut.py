@@ -28,7 +28,7 @@ COMMAND = Command(
     notes=RIGHTS,
     usage="[-m QMgrName] -t qmgr|queue [-n Queue] -p User [--offline] [--data-path dir]",
     example="dspmqaut -m QM1 -t queue -n ORDERS.EU -p mia",
-    codes={NOT_AVAILABLE: access.NOT_THERE, **access.GOES, UNKNOWN_OBJECT: "there is no such queue or profile"},
+    codes={NOT_AVAILABLE: access.NOT_THERE, **access.ENDING_CODE, UNKNOWN_OBJECT: "there is no such queue or profile"},
     options=options,
     run=run,
 )

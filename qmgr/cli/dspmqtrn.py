@@ -65,12 +65,12 @@ def full(each: TransactionInfo) -> Iterator[str]:
 COMMAND = Command(
     name="dspmqtrn",
     purpose="Show the units of work that are in doubt: prepared, and neither committed nor backed out.",
-    notes=access.HOW.format(method="qm.transactions()") + "\n\n"
+    notes=access.WHERE_IT_RUNS.format(method="qm.transactions()") + "\n\n"
     "Every unit of work here is coordinated from outside, by whoever gave its XID, so -i shows none; one that\n"
     "rsvmqtrn resolves is forgotten at once, so -h shows none either. Dates and times are UTC.",
     usage="[-e] [-h] [-i] [-a] [-q] [-m QMgrName] [--data-path dir]",
     example="dspmqtrn -m QM1",
-    codes={NOT_AVAILABLE: access.NO_ANSWER, **access.GOES, NO_TRANSACTIONS: "no such transactions"},
+    codes={NOT_AVAILABLE: access.NO_ANSWER, **access.ENDING_CODE, NO_TRANSACTIONS: "no such transactions"},
     options=options,
     run=run,
 )

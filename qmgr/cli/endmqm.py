@@ -18,14 +18,14 @@ from qmgr import life, locations
 from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK
 from qmgr.cli.command import NOT_AUTHORISED, NOT_AVAILABLE, UNEXPECTED, Command, Failure, Parser, whole
-from qmgr.daemon.process import AT_ONCE, KILL, QUIESCE, SIGNALS
+from qmgr.daemon.process import IMMEDIATE, KILL, QUIESCE, SIGNALS
 from qmgr.life import Note, Stage
 from qmgr.locations import Location
 
 UNKNOWN = 16
-LOOK = 0.02  # seconds between two looks whether it has ended
-GRACE = 2.0  # seconds that an end at once should take, and a kill
-LONGEST = 999_999
+POLL_S = 0.02
+GRACE_S = 2.0  # that an immediate end should take, and a kill
+MAX_WAIT_S = 999_999
 
 
 def options(parser: Parser) -> None:
@@ -41,7 +41,7 @@ def options(parser: Parser) -> None:
         ("-t", "wait, and end at once shortly before so many seconds are over"),
         ("-tp", "the same, and as with -p if that does not help either"),
     ):
-        seconds.add_argument(option, metavar="SEC", type=whole(option, 1, LONGEST, parser.bad_arguments), help=text)
+        seconds.add_argument(option, metavar="SEC", type=whole(option, 1, MAX_WAIT_S, parser.bad_arguments), help=text)
     parser.add_argument("-r", action="store_true", help="no effect: clients connect again by themselves")
     parser.add_argument("name", metavar="QMgrName", help="the queue manager")
 
@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
     if args.p:
         ending.kill()
     elif args.t or args.tp:
-        ending.within(args.t or args.tp, AT_ONCE if args.i else QUIESCE, kill=bool(args.tp))
+        ending.within(args.t or args.tp, IMMEDIATE if args.i else QUIESCE, kill=bool(args.tp))
     else:
-        ending.ask(AT_ONCE if args.i else QUIESCE)
+        ending.ask(IMMEDIATE if args.i else QUIESCE)
         if not args.i and not args.w:
             print("Quiesce request accepted. The queue manager will end when all outstanding work is complete.")
             return 0
@@ -69,12 +69,12 @@ def run(args: argparse.Namespace) -> int:
 
 def daemon_of(location: Location) -> Note:
     """What the daemon says that has the queue manager; ends the command where there is none."""
-    for _ in range(access.LOOKS):  # in the moment in which it takes the lock it has not said anything yet
+    for _ in range(access.MAX_POLLS):  # in the moment in which it takes the lock it has not said anything yet
         if (note := life.daemon(DISK, location)) is not None:
             return note
         if DISK.locked_by(life.path(location)) is None:
             break
-        access.pause(access.PAUSE)
+        access.pause(access.POLL_S)
     else:
         text = f"queue manager {location.name!r} is a daemon, and {life.path(location)}, which names its process, is"
         process = locations.running(location, DISK) or "that process"
@@ -115,7 +115,7 @@ class Ending:
             self._send(SIGNALS[step])
         else:
             with qmgr.connect(self.location.name, data_path=self.location.data_root) as connection:
-                connection.end("immediate" if step == AT_ONCE else "quiesce")
+                connection.end("immediate" if step == IMMEDIATE else "quiesce")
 
     def wait(self, seconds: float | None) -> bool:
         """Wait until it has ended, for so long at most; whether it has."""
@@ -123,17 +123,17 @@ class Ending:
         while not self.over:
             if deadline is not None and CLOCK.elapsed_ns() >= deadline:
                 return False
-            access.pause(LOOK)
+            access.pause(POLL_S)
         return True
 
     def within(self, seconds: int, step: int, *, kill: bool) -> None:
         """End it before the time is over, with less patience as it passes."""
-        grace = min(seconds / 4, GRACE)
+        grace = min(seconds / 4, GRACE_S)
         first = seconds - (2 * grace if kill else grace)
         self.ask(step)
         if self.wait(first):
             return
-        self.ask(AT_ONCE)
+        self.ask(IMMEDIATE)
         if self.wait(grace):
             return
         if kill:
@@ -152,7 +152,7 @@ class Ending:
             now = life.daemon(DISK, self.location) or self.note
             life.write(DISK, self.location, attrs.evolve(now, stage=Stage.KILLING))
         self.ask(KILL)
-        if not self.wait(GRACE / 2):
+        if not self.wait(GRACE_S / 2):
             self._send(signal.SIGKILL)
             self.wait(None)
 

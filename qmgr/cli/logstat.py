@@ -13,20 +13,20 @@ from qmgr.published import Picture
 
 FILES, PAGES, BYTES, TIME = "files", "pages of 4 KB", "bytes", "us"
 NAME_WIDTH = 18
-MAXIMA = 8
+MAX_WRITE_TIMES = 8
 
 
 def options(parser: Parser) -> None:
-    access.which(parser)
+    access.add_name(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, with the same names")
 
 
 def run(args: argparse.Namespace) -> int:
-    name = access.asked(args)
-    picture = access.standing(name, args.data_path)
+    name = access.chosen_name(args)
+    picture = access.current_picture(name, args.data_path)
     if not picture["process"]:
         picture = _last(name, args.data_path)
-    with access.understood(name, args.data_path):
+    with access.damage_explained(name, args.data_path):
         found = fields(picture["log"])
     print(json.dumps({"qmgr": name, "moment": moment(picture["published"]), **found}) if args.json else _text(found))
     return 0
@@ -44,7 +44,7 @@ def _last(name: str, data_path: str | None) -> Picture:
 def fields(log: Mapping[str, Any]) -> dict[str, Any]:
     """The figures, by their names: sizes in bytes, times in microseconds."""
     writes, config = log["writes"], log["config"]
-    maxima = (list(writes["write_time_max_extents"]) + [0] * MAXIMA)[:MAXIMA]
+    maxima = (list(writes["write_time_max_extents"]) + [0] * MAX_WRITE_TIMES)[:MAX_WRITE_TIMES]
     return {
         "logactive": config["primary_files"],
         "loginactive": config["secondary_files"],

@@ -9,7 +9,7 @@ from qmgr.cli.access import Manager
 from qmgr.cli.command import BAD_ARGUMENTS, Failure, complain, explain
 from qmgr.errors import MQError
 
-NOTHING = 128
+NO_OBJECTS = 128
 ALL = "*", "all"
 OF_EITHER_TYPE = "queue", "q"
 QUEUES = *OF_EITHER_TYPE, "qlocal", "ql"
@@ -67,7 +67,7 @@ class Tally:
         """`codes`: what may be wrong with one object -> the exit code of it, and the message id."""
         self._codes = codes
         self._quiet = quiet
-        self.code = NOTHING
+        self.code = NO_OBJECTS
 
     @property
     def errors(self) -> tuple[type[MQError], ...]:
@@ -75,7 +75,7 @@ class Tally:
 
     def done(self, text: str) -> None:
         print(text)
-        self.code = 0 if self.code == NOTHING else self.code
+        self.code = 0 if self.code == NO_OBJECTS else self.code
 
     def refused(self, exc: MQError) -> int:
         """One of `errors`; its exit code."""
@@ -86,6 +86,6 @@ class Tally:
 
     def end(self, manager: str, kind: str, generic: str) -> int:
         """The exit code; says so when there was no such object."""
-        if self.code == NOTHING and not self._quiet:
+        if self.code == NO_OBJECTS and not self._quiet:
             complain(f"AMQ7085E: queue manager {manager!r} has no object {generic!r} of type {kind}.")
         return self.code

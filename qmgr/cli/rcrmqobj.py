@@ -67,7 +67,7 @@ def recreate(manager: access.Manager, queue: str) -> None:
 COMMAND = Command(
     name="rcrmqobj",
     purpose="Rebuild lost or damaged objects from their media images and the log.",
-    notes=access.HOW.format(method="qm.recreate()")
+    notes=access.WHERE_IT_RUNS.format(method="qm.recreate()")
     + "\n\nLinear logging only, but for -t syncfile. Non-persistent messages are not recovered. -t qmgr, catalog and\n"
     "syncfile need no name.",
     usage="[-m QMgrName] [-z] -t ObjectType [--data-path dir] [GenericObjName]",
@@ -75,11 +75,11 @@ COMMAND = Command(
     codes={
         NOT_RECOVERABLE: "an object is not media recoverable",
         NOT_AVAILABLE: access.NO_ANSWER,
-        **access.GOES,
+        **access.ENDING_CODE,
         NO_IMAGE: "a media image, or an extent that it needs, is not available",
         **WHERE_FULL,
         NOT_SUPPORTED: "media recovery is not supported: the log is circular",
-        objects.NOTHING: "no objects processed",
+        objects.NO_OBJECTS: "no objects processed",
         IN_USE: "an object is in use",
     },
     options=options,

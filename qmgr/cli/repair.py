@@ -18,8 +18,8 @@ from qmgr.cli.command import (
 from qmgr.errors import InUse
 from qmgr.missing import away, unfinished
 
-NEEDED = 10
-LOSS = 20
+REPAIR_NEEDED = 10
+WOULD_LOSE = 20
 REFUSED = 30
 
 
@@ -66,13 +66,13 @@ def _code(args: argparse.Namespace, done: repairing.Repair) -> int:
         complain(
             f"AMQ6767W: a repair of queue manager {args.m!r} would lose that: qm repair -m {args.m} --accept-loss."
         )
-        return LOSS
+        return WOULD_LOSE
     if done.needed:
         complain(
             f"AMQ6767W: queue manager {args.m!r} needs a repair, which loses no persistent message: "
             f"qm repair -m {args.m}."
         )
-        return NEEDED
+        return REPAIR_NEEDED
     return 0
 
 
@@ -88,8 +88,8 @@ What it can find, and what it does then, is in docs/recovery.md.""",
     usage="-m QMgrName [--check | --accept-loss] [-ld dir] [--data-path dir]",
     example="qm repair --check -m QM1",
     codes={
-        NEEDED: "a repair is needed, and loses no persistent message (--check)",
-        LOSS: "a repair would lose what was said; nothing was changed",
+        REPAIR_NEEDED: "a repair is needed, and loses no persistent message (--check)",
+        WOULD_LOSE: "a repair would lose what was said; nothing was changed",
         REFUSED: "it can't be repaired; nothing was changed",
         NOT_AVAILABLE: access.OWNED,
         **WHERE_FULL,

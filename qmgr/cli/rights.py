@@ -26,7 +26,7 @@ def options(parser: Parser, *, several: bool = False) -> None:
     else:
         user.add_argument("-p", metavar="User", help="the user")
     user.add_argument("-g", metavar="Group", type=no_group, help=argparse.SUPPRESS)
-    access.offline(parser)
+    access.add_offline(parser)
 
 
 def no_group(text: str) -> NoReturn:

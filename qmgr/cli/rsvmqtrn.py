@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 COMMAND = Command(
     name="rsvmqtrn",
     purpose="Resolve a unit of work that is in doubt by hand, when its coordinator will never do so.",
-    notes=access.HOW.format(method="qm.resolve()") + "\n\n"
+    notes=access.WHERE_IT_RUNS.format(method="qm.resolve()") + "\n\n"
     "Whoever prepared the unit of work may have decided otherwise elsewhere: ask there before -b or -c.",
     usage="-m QMgrName (-a | (-b | -c | -f | -r RMID) Transaction) [--data-path dir]",
     example="rsvmqtrn -m QM1 -c 0,7",
@@ -66,7 +66,7 @@ COMMAND = Command(
         NOT_RESOLVED: "the transaction can't be resolved so: it is not in doubt, or not to be forgotten",
         NO_RESOURCE_MANAGER: "no such resource manager",
         NOT_AVAILABLE: access.NO_ANSWER,
-        **access.GOES,
+        **access.ENDING_CODE,
         **WHERE_FULL,
         UNKNOWN_TRANSACTION: "no such transaction",
     },

@@ -38,7 +38,7 @@ def options(parser: Parser) -> None:
     )
     parser.add_argument("-x", action="store_true", help="no effect: in IBM MQ for queue managers on z/OS")
     parser.add_argument("-m", metavar="QMgrName", help="the queue manager, instead of at the end")
-    access.offline(parser)
+    access.add_offline(parser)
     parser.add_argument("name", metavar="QMgrName", nargs="?", help="the queue manager; else the default one")
 
 

@@ -15,12 +15,12 @@ CONNECT = {  # exit code of a command that finds no queue manager -> reason code
     ENDING: Reason.Q_MGR_QUIESCING,
     NOT_AUTHORISED: Reason.NOT_AUTHORIZED,
 }
-CODES = {FAILED: "a call failed; its reason code is printed", NOT_AVAILABLE: access.NOT_THERE, **access.GOES}
+CODES = {FAILED: "a call failed; its reason code is printed", NOT_AVAILABLE: access.NOT_THERE, **access.ENDING_CODE}
 
 
 def options(parser: Parser) -> None:
     """Queue and queue manager, in the order of IBM MQ's samples."""
-    access.offline(parser)
+    access.add_offline(parser)
     parser.add_argument("queue", metavar="QName", help="the queue")
     parser.add_argument("name", metavar="QMgrName", nargs="?", help="the queue manager; else the default one")
 

@@ -7,7 +7,7 @@ from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
 from qmgr.cli.rights import RIGHTS, UNKNOWN_OBJECT, options, profile
 
-THEIRS = (  # rights that IBM MQ has and we have not; each of them is told so
+RIGHTS_OF_IBM_MQ = (  # rights that IBM MQ has and we have not; each of them is told so
     *("altusr", "chg", "clr", "crt", "ctrl", "ctrlx", "dlt", "passall", "passid", "pub", "resume"),
     *("set", "setall", "setid", "sub", "system"),
 )
@@ -17,7 +17,7 @@ def changes(parser: Parser) -> None:
     options(parser, several=True)
     parser.add_argument("-remove", action="store_true", help="delete the entry of this user and profile")
     parser.add_argument("rights", metavar="+right|-right", nargs="*", help="what to give, and what to take away")
-    for word in (*WORDS, *THEIRS):  # else a word with a minus would be an option that nobody knows
+    for word in (*WORDS, *RIGHTS_OF_IBM_MQ):  # else a word with a minus would be an option that nobody knows
         parser.add_argument(f"-{word}", dest="taken", action="append_const", const=f"-{word}", help=argparse.SUPPRESS)
 
 
@@ -79,7 +79,12 @@ COMMAND = Command(
     usage="[-m QMgrName] -t qmgr|queue [-n Profile] -p User [-p User ...] (-remove | +right|-right ...)\n"
     "                [--offline] [--data-path dir]",
     example="setmqaut -m QM1 -t queue -n 'ORDERS.*' -p mia +put +browse",
-    codes={NOT_AVAILABLE: access.NOT_THERE, **access.GOES, **WHERE_FULL, UNKNOWN_OBJECT: "there is no such queue"},
+    codes={
+        NOT_AVAILABLE: access.NOT_THERE,
+        **access.ENDING_CODE,
+        **WHERE_FULL,
+        UNKNOWN_OBJECT: "there is no such queue",
+    },
     options=changes,
     mixed=True,
     run=run,

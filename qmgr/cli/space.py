@@ -24,8 +24,8 @@ from qmgr.published import ACTIVE, Picture
 NARROWEST, WIDEST = 64, 160  # columns
 NAME_WIDTH = len("S0000000.LOG") + 2
 CLASS_WIDTH = len(" 100 %  superfluous")
-ROWS = 24  # of extents; with more, those where nothing is to be seen are one row
-NEAR = 2  # extents around an interesting one that are shown too
+MAX_EXTENT_ROWS = 24  # with more, those where nothing is to be seen are one row
+CONTEXT_EXTENTS = 2  # shown before and after an interesting one
 KB, MB = 1 << 10, 1 << 20
 CLEAR = "\x1b[H\x1b[J"
 
@@ -46,7 +46,7 @@ ASCII = Signs("#", "-", ".", "+", "~")
 
 
 def options(parser: Parser) -> None:
-    access.which(parser)
+    access.add_name(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object, instead of the picture")
     parser.add_argument("--watch", metavar="SECONDS", type=interval, help="redraw it every so often, until interrupted")
 
@@ -63,10 +63,10 @@ def interval(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    name = access.asked(args)
+    name = access.chosen_name(args)
     while True:
-        picture = access.standing(name, args.data_path)
-        with access.understood(name, args.data_path):
+        picture = access.current_picture(name, args.data_path)
+        with access.damage_explained(name, args.data_path):
             if args.json:
                 text = json.dumps(described(picture))
             else:
@@ -184,11 +184,11 @@ def _cells(part: int, whole: int, cells: int, *, up: bool) -> int:
 
 def _shown(extents: Sequence[Mapping[str, Any]], log: Mapping[str, Any]) -> set[int]:
     """Which of the extents get a row of their own."""
-    if len(extents) <= ROWS:
+    if len(extents) <= MAX_EXTENT_ROWS:
         return set(range(len(extents)))
     sequences = {lsn_ // log["extent_bytes"] for _, lsn_ in positions(log)}
     centres = {0, len(extents) - 1, *(at for at, one in enumerate(extents) if one["sequence"] in sequences)}
-    return {at for at in range(len(extents)) if any(abs(at - centre) <= NEAR for centre in centres)}
+    return {at for at in range(len(extents)) if any(abs(at - centre) <= CONTEXT_EXTENTS for centre in centres)}
 
 
 def _summary(skipped: Sequence[Mapping[str, Any]]) -> str:

@@ -10,14 +10,14 @@ from qmgr.cli.command import NOT_AVAILABLE, Command, Parser
 
 
 def options(parser: Parser) -> None:
-    access.which(parser)
+    access.add_name(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object: `qmstatus`, and `queues`, a list")
 
 
 def run(args: argparse.Namespace) -> int:
-    name = access.asked(args)
-    picture = access.standing(name, args.data_path)
-    with access.understood(name, args.data_path):
+    name = access.chosen_name(args)
+    picture = access.current_picture(name, args.data_path)
+    with access.damage_explained(name, args.data_path):
         shown = qmstatus.fields(picture)
         queues = [qmstatus.queue_fields(one) for one in sorted(picture["objects"], key=lambda one: str(one["name"]))]
     if args.json:

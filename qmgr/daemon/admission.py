@@ -13,8 +13,8 @@ from qmgr.manager import QueueManager
 from qmgr.session import Rights, Session
 from qmgr.users import Users, Verifier
 
-MANY_DENIALS = 10_000  # different ones, of which is remembered how many there were
-OF_ONE_USER = 100  # of these; what else a user is refused counts together
+MAX_DENIALS = 10_000  # different ones, whose numbers are remembered
+MAX_DENIALS_OF_USER = 100  # of these; what else a user is refused counts together
 
 
 class Admission:
@@ -27,7 +27,7 @@ class Admission:
         self._say = say
         self._full: set[str] = set()  # listeners that refuse clients, of which the error log has been told
         self._denials: Counter[tuple[str, ...]] = Counter()  # of a user's verb on a name, and of all others of a user
-        self._kinds: Counter[str] = Counter()  # how many of those a user has
+        self._denials_of: Counter[str] = Counter()  # how many of those a user has
 
     def open(self, listener: str, peer: Peer, rights: Rights) -> Session:
         """A new client. Where there are too many the error log says so, once until there is room again."""
@@ -42,7 +42,7 @@ class Admission:
         return session
 
     def exchange(self, mechanism: str, certified: str | None = None) -> sasl.Server:
-        """The server's side of saying who one is. `certified`: who the client's certificate says that it is."""
+        """The server's side of an authentication. `certified`: who the client is by its certificate."""
         return sasl.server(mechanism, self._find, self._entropy, certified)
 
     def check_password(self, user: str, password: str) -> None:
@@ -67,13 +67,13 @@ class Admission:
 
     def _denied(self, *, user: str, verb: str, name: str) -> None:
         """The error log hears of it each time that there are twice as many: a client may try for ever, and fill it."""
-        if len(self._denials) >= MANY_DENIALS:
+        if len(self._denials) >= MAX_DENIALS:
             self._denials.clear()
-            self._kinds.clear()
+            self._denials_of.clear()
         what: tuple[str, ...] = user, verb, name
         if what not in self._denials:
-            if self._kinds[user] < OF_ONE_USER:
-                self._kinds[user] += 1
+            if self._denials_of[user] < MAX_DENIALS_OF_USER:
+                self._denials_of[user] += 1
             else:
                 what = (user,)
         self._denials[what] = count = self._denials[what] + 1

@@ -19,7 +19,7 @@ class Busy(Protocol):
 
     due: int  # when the client is to be told, by the clock's `elapsed_ns`
 
-    def tell(self, now: int) -> None:
+    def on_due(self, now: int) -> None:
         """Tell the client, if it is still at work, without waiting; `due` is later then."""
 
 
@@ -64,7 +64,7 @@ class Beats:
             with self._lock:
                 due = [call for call in self._busy if call.due <= now]
             for call in due:
-                call.tell(now)
+                call.on_due(now)
             with self._lock:
                 self._next = min((call.due for call in self._busy), default=NEVER)
                 left = None if self._next == NEVER else max(0.0, (self._next - now) / 1e9)

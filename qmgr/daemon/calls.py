@@ -26,12 +26,12 @@ from recovery.records import Xid
 from recovery.uows import ACTIVE, PREPARED
 
 NO_OPTIONS: PutOptions = {}
-HEAD = wire.REQUEST.size
+HEAD_BYTES = wire.REQUEST.size
 unpack_head = wire.REQUEST.unpack_from
 PUT, COMMIT, BEGIN = wire.PUT, wire.COMMIT, wire.BEGIN
 DONE = wire.reply(OK, b"")
-AT_WORK = wire.reply(wire.ALIVE, b"")
-A_FEW = 1000  # messages that are got at once while others wait for their turn
+ALIVE = wire.reply(wire.ALIVE, b"")
+MAX_QUICK_GETS = 1000  # messages of one call, while others wait for their turn
 QUICK = frozenset(
     (PUT, COMMIT, wire.PUT_MANY, wire.GET, wire.GET_MANY, wire.BACKOUT, wire.BEGIN_UNIT, wire.STATE, wire.SENDS)
 )
@@ -64,22 +64,22 @@ class Calls:
         self.sock = sock
         self._watcher = watcher
         self._beats = beats
-        self._telling = threading.Lock()  # whole frames, where another thread may tell of a call that takes long
-        self._long = False  # one is at work
+        self._send_lock = threading.Lock()  # whole frames, where another thread may tell of a call that takes long
+        self._beats_on = False  # a call that takes long is at work
         self.due = NEVER
         self._begun: Begun | None = None  # to be told with the answer
         self._op = 0  # what is asked for
         self._lsn = 0  # that must be safe before anybody hears the answer; 0: any time
         self._committed: tuple[int, UnitOfWork] | None = None  # and counts from then on
         self._may_wait = True
-        self._soon = True  # the log is forced right after the call
-        self._sent = 0  # of SENDS that a thread that may wait goes on with, the puts that are done
+        self._force_soon = True  # the log is forced right after the call
+        self._puts_done = 0  # of SENDS that a thread that may wait goes on with, the puts that are done
         self._watch: Watch | None = None  # while a call waits
         self._dismissed = False
         self.over = threading.Event()
         self._longest: int = service.channels.max_frame_length
         self._idle: float = service.channels.idle_timeout
-        self._answers: dict[int, Callable[[Request, bytes], Answer]] = {
+        self._handlers: dict[int, Callable[[Request, bytes], Answer]] = {
             wire.PUT_MANY: self._put_many,
             wire.SENDS: self._sends,
             wire.GET: self._get,
@@ -88,25 +88,25 @@ class Calls:
             wire.PREPARE: self._prepare,
             wire.BEGIN_UNIT: self._begin,
             wire.STATE: self._state,
-            wire.BROWSE: self._at_length(self._browse),
-            wire.REPLAY: self._at_length(self._replay),
-            wire.NEXT: self._at_length(self._next),
+            wire.BROWSE: self._with_beats(self._browse),
+            wire.REPLAY: self._with_beats(self._replay),
+            wire.NEXT: self._with_beats(self._next),
             wire.CLOSE: self._close,
-            wire.CALL: self._at_length(self._call),
+            wire.CALL: self._with_beats(self._call),
         }
 
     def hang_up(self) -> None:
         """The client is gone: give up what waits, and find the socket closed."""
         sockets.hang_up(self.sock)
-        self.look_again()
+        self.recheck_waits()
 
     def dismiss(self) -> None:
         """The queue manager is ending: answer the call that is under way, and no other; one that waits hears why."""
         self._dismissed = True
-        sockets.hear_no_more(self.sock)
-        self.look_again()
+        sockets.shutdown_receive(self.sock)
+        self.recheck_waits()
 
-    def look_again(self) -> None:
+    def recheck_waits(self) -> None:
         """What waits looks whether it is to go on."""
         watch = self._watch
         if watch is not None:
@@ -115,13 +115,13 @@ class Calls:
     # ---- from the socket and back
 
     def serve(self) -> None:
-        """Answer until the client closes the socket, in a thread that may wait. Raises as `attend`."""
+        """Answer until the client closes the socket, in a thread that may wait. Raises as `serve_request`."""
         sock, longest, idle, ticks = self.sock, self._longest, self._idle, self._clock.elapsed_ns
         while frame := sockets.receive(sock, longest, idle, ticks):
             self._serve_one(frame)
             frame = b""  # given back before the next is waited for
 
-    def attend(self, data: bytes) -> None:
+    def serve_request(self, data: bytes) -> None:
         """Answer the request that begins with `data`, in a thread that may wait.
 
         Raises ProtocolError, what a lost connection raises.
@@ -129,7 +129,7 @@ class Calls:
         self._serve_one(sockets.receive_rest(self.sock, data, self._longest, self._idle, self._clock.elapsed_ns))
 
     def _serve_one(self, frame: bytes) -> None:
-        if self._service.sessions.pressed:
+        if self._service.sessions.needs_checkpoint:
             self._session.manager.look_around()
         done = self.answer(frame)
         assert done is not None, "this thread may wait"
@@ -140,7 +140,7 @@ class Calls:
                 self._session.manager.force(lsn)
             except Exception as exc:
                 refused = exc
-            told = self.settled(told, refused)
+            told = self.after_force(told, refused)
         if isinstance(told, bytes):
             self.sock.sendall(told)
         else:
@@ -151,9 +151,9 @@ class Calls:
         """What has come, where something has; b"" when the client has closed the socket. Raises OSError."""
         return sockets.receive_now(self.sock)
 
-    def is_request(self, data: bytes) -> bool:
+    def is_quick_request(self, data: bytes) -> bool:
         """Is it just one that may be answered at once?"""
-        return len(data) >= HEAD and data[4] in QUICK and sockets.is_frame(data, self._longest)
+        return len(data) >= HEAD_BYTES and data[4] in QUICK and sockets.is_frame(data, self._longest)
 
     def send_now(self, told: Answer) -> Iterator[bytes | memoryview] | None:
         """Send an answer as far as that takes no waiting; what is left of it, if anything is. Raises OSError."""
@@ -173,13 +173,13 @@ class Calls:
         """(what to answer, the LSN to force before, 0: none); None where it takes waiting, and that may not be.
 
         `soon`: no other call goes with that force, as far as one can tell, so the disk may begin at once. After a force
-        the answer is what `settled` makes of it. Raises ProtocolError for what is no request; Gone.
+        the answer is what `after_force` makes of it. Raises ProtocolError for what is no request; Gone.
         """
-        if self._client.closed:  # what it had sent before nobody hears the answer of: it was not under way
+        if self._client.closed:  # nobody hears the answer to what it sent before; that was not under way yet
             raise EOFError("the client is gone")
-        self._op, self._begun, self._lsn, self._may_wait, self._soon = frame[4], None, 0, may_wait, soon
+        self._op, self._begun, self._lsn, self._may_wait, self._force_soon = frame[4], None, 0, may_wait, soon
         try:
-            return self._made_of(frame), self._lsn
+            return self._dispatch(frame), self._lsn
         except WouldWait:
             return None
         except (ProtocolError, *Gone):
@@ -191,7 +191,7 @@ class Calls:
         except Exception as exc:  # with it a unit of work may have been backed out
             return self._refusal(exc, self._op), self._lsn
 
-    def settled(self, told: Answer, refused: Exception | None) -> Answer:
+    def after_force(self, told: Answer, refused: Exception | None) -> Answer:
         """What to answer now that the log is safe, or could not be forced."""
         committed, self._committed = self._committed, None
         if refused is not None:
@@ -200,16 +200,16 @@ class Calls:
             self._client.ended(*committed)
         return told
 
-    def _made_of(self, frame: bytes) -> Answer:
-        if frame[4] == PUT and len(frame) >= HEAD:  # most often it is one of these
+    def _dispatch(self, frame: bytes) -> Answer:
+        if frame[4] == PUT and len(frame) >= HEAD_BYTES:  # most often it is one of these
             return self._put(frame)
-        if frame[4] == COMMIT and len(frame) >= HEAD:
-            return self._commit(frame[5], int.from_bytes(frame[8:HEAD], "little"))
+        if frame[4] == COMMIT and len(frame) >= HEAD_BYTES:
+            return self._commit(frame[5], int.from_bytes(frame[8:HEAD_BYTES], "little"))
         request = wire.decode_request(frame)
-        made = self._answers.get(request.op)
-        if made is None:
+        handler = self._handlers.get(request.op)
+        if handler is None:
             raise ProtocolError(f"there is no request {request.op}")
-        return made(request, frame)
+        return handler(request, frame)
 
     def _refusal(self, exc: Exception, op: int) -> bytes:
         if isinstance(exc, MQError):
@@ -223,36 +223,36 @@ class Calls:
     # ---- calls that may take long
 
     @contextlib.contextmanager
-    def _taking_long(self) -> Iterator[None]:
+    def _beating(self) -> Iterator[None]:
         """In the block the client is told every so often that its call is at work, if it wants to hear that."""
         beat = self._client.beat_ns
         if not beat:
             yield
             return
-        self.due, self._long = self._clock.elapsed_ns() + beat, True
+        self.due, self._beats_on = self._clock.elapsed_ns() + beat, True
         try:
             with self._beats.during(self):
                 yield
         finally:
-            with self._telling:
-                self._long = False
+            with self._send_lock:
+                self._beats_on = False
 
-    def _at_length(self, made: Callable[[Request, bytes], Answer]) -> Callable[[Request, bytes], Answer]:
+    def _with_beats(self, handler: Callable[[Request, bytes], Answer]) -> Callable[[Request, bytes], Answer]:
         def answer(request: Request, frame: bytes) -> Answer:
-            with self._taking_long():
-                return made(request, frame)
+            with self._beating():
+                return handler(request, frame)
 
         return answer
 
-    def tell(self, now: int) -> None:
+    def on_due(self, now: int) -> None:
         """The call that takes long is at work."""
         self.due = now + self._client.beat_ns
-        if self._telling.acquire(blocking=False):  # else it is told how far the call has come, or has its answer
+        if self._send_lock.acquire(blocking=False):  # else it is told how far the call has come, or has its answer
             try:
-                if self._long:
-                    sockets.send_at_once(self.sock, AT_WORK)
+                if self._beats_on:
+                    sockets.send_if_room(self.sock, ALIVE)
             finally:
-                self._telling.release()
+                self._send_lock.release()
 
     def _unit(self, request: Request) -> UnitOfWork | None:
         """The unit of work of a request."""
@@ -267,10 +267,10 @@ class Calls:
 
     def _put(self, frame: bytes) -> bytes:
         _, _, flags, size, number = unpack_head(frame)
-        at = HEAD + size
+        at = HEAD_BYTES + size
         if at > len(frame):
             raise ProtocolError(f"a request of {len(frame)} bytes can't have a name of {size}")
-        name, unit = frame[HEAD:at].decode(), None
+        name, unit = frame[HEAD_BYTES:at].decode(), None
         if number:
             unit, begun = self._units.get(number) or self._client.unit(number, flags)
             if flags & BEGIN:
@@ -278,8 +278,8 @@ class Calls:
         options = NO_OPTIONS
         if flags & wire.OPTIONS:
             options, at = wireoptions.decode_options(frame, at)
-        self._check_turn(sessions.PUT, name)
-        message, self._lsn = self._session.put_later(unit, name, frame[at:], options, soon=self._soon)
+        self._check_permitted(sessions.PUT, name)
+        message, self._lsn = self._session.put_later(unit, name, frame[at:], options, soon=self._force_soon)
         return wire.put_reply(message, self._begun, name)
 
     def _put_many(self, request: Request, frame: bytes) -> Answer:
@@ -288,13 +288,13 @@ class Calls:
         if request.flags & wire.OPTIONS:
             options, at = wireoptions.decode_options(frame, at)
         bodies = wire.decode_bodies(frame, at)
-        self._check_turn(sessions.PUT, request.name)
+        self._check_permitted(sessions.PUT, request.name)
         messages, self._lsn = self._session.put_many_later(unit, request.name, bodies, options)
         return wire.put_pages(messages, self._begun)
 
     def _sends(self, request: Request, frame: bytes) -> bytes:
         """Puts of which the client has told its application nothing yet: where one is refused, none of them counts."""
-        sent, self._sent = self._sent, 0
+        sent, self._puts_done = self._puts_done, 0
         unit = self._unit(request._replace(flags=request.flags & ~BEGIN) if sent else request)  # it has begun by then
         if unit is None:
             raise ProtocolError("what is sent together is put to a unit of work")
@@ -305,13 +305,13 @@ class Calls:
                 queue, bodies = wire.run_of(puts, sent)
                 if len(bodies) > 1:
                     name = queue.decode()
-                    self._check_turn(sessions.PUT, name)
+                    self._check_permitted(sessions.PUT, name)
                     self._session.put_many_later(unit, name, bodies, NO_OPTIONS)
                 else:
                     self._put(puts[sent])
                 sent += len(bodies)
         except WouldWait:
-            self._sent = sent
+            self._puts_done = sent
             raise
         except Exception:
             if unit.state is ACTIVE or unit._unit.evicted:
@@ -323,7 +323,7 @@ class Calls:
         (wait,) = wire.unpack(wire.SECONDS, frame, request.at)
         options = wireoptions.decode_wanted(request.flags, frame, request.at + wire.SECONDS.size)
         unit, session, name = self._unit(request), self._session, request.name
-        found = self._there(unit, name, 1, wait, options)
+        found = self._get_at_once(unit, name, 1, wait, options)
         if found:
             return wire.got_reply(found[0], self._begun, name)
         if found is not None and not wait:
@@ -348,7 +348,7 @@ class Calls:
         wait, limit = wire.unpack(wire.MANY, frame, request.at)
         options = wireoptions.decode_wanted(request.flags, frame, request.at + wire.MANY.size)
         unit, session, name = self._unit(request), self._session, request.name
-        found = self._there(unit, name, limit, wait, options)
+        found = self._get_at_once(unit, name, limit, wait, options)
         if found or (found is not None and not wait):
             return wire.pages(found, self._begun)
 
@@ -360,17 +360,21 @@ class Calls:
             messages = self._wait(get, name, wait, unit, wanted(options)) or []
         return wire.pages(messages, self._begun)
 
-    def _check_turn(self, verb: str, name: str) -> None:
-        """What is refused is said in the error log, by a thread that may wait. Raises WouldWait."""
+    def _check_permitted(self, verb: str, name: str) -> None:
+        """A refusal is said in the error log, which takes waiting. Raises WouldWait where this thread may not."""
         if not self._may_wait and not self._session.rights.permits(verb, name):
             raise WouldWait
 
-    def _there(
+    def _get_at_once(
         self, unit: UnitOfWork | None, name: str, limit: int, wait: float, options: GetOptions
     ) -> list[Message] | None:
         """What can be got at once; None where that can't be told. Raises WouldWait."""
-        self._check_turn(sessions.GET, name)
-        now = self._session.get_now(unit, name, limit, options, soon=self._soon) if limit <= A_FEW else None
+        self._check_permitted(sessions.GET, name)
+        now = (
+            self._session.get_now(unit, name, limit, options, soon=self._force_soon)
+            if limit <= MAX_QUICK_GETS
+            else None
+        )
         if now is not None:
             found, self._lsn = now
             if found or not wait:
@@ -389,7 +393,7 @@ class Calls:
         seconds = check_wait(None if wait == wire.FOR_EVER else wait)
         deadline = None if seconds is None else clock.elapsed_ns() + int(seconds * 1e9)
         word = threading.Event()
-        with waiting_at(name), self._watcher.watching(self.sock, word.set) as self._watch, self._taking_long():
+        with waiting_at(name), self._watcher.watching(self.sock, word.set) as self._watch, self._beating():
             watch = self._watch
             while not (watch.gone or self._client.closed or self._session.quiescing):
                 waiter = delivery.Watch(word.set)
@@ -416,7 +420,7 @@ class Calls:
                 finally:
                     engine.remove_waiter(queue, waiter, its, looked=looked)
         if self._session.quiescing and not self._client.closed:
-            raise self._session.told_to_end()
+            raise self._session.quiescing_error()
         if self._dismissed:
             name = self._session.manager.name
             raise Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_STOPPING, name=name)
@@ -452,7 +456,7 @@ class Calls:
     def _page(self, cursor: Cursor, most: int) -> Answer:
         first = cursor.messages.bookmark if isinstance(cursor.messages, Replay) else ""
         try:
-            found, more = cursor.few(max(1, most))
+            found, more = cursor.next_page(max(1, most))
         except BaseException:
             self._client.drop(cursor.number)
             raise
@@ -490,7 +494,7 @@ class Calls:
     def _commit(self, flags: int, number: int) -> bytes:
         unit, begun = self._units.get(number) or self._client.unit(number, flags)
         # Without `puts` the rounds log them once for all.
-        self._lsn = self._session.commit_later(unit, puts=self._may_wait, soon=self._soon)
+        self._lsn = self._session.commit_later(unit, puts=self._may_wait, soon=self._force_soon)
         if self._lsn:
             self._committed = number, unit
         else:
@@ -550,7 +554,7 @@ class Calls:
 
     def _tell_progress(self, done: int, total: int) -> None:
         try:
-            with self._telling:
+            with self._send_lock:
                 self.sock.sendall(wire.reply(wire.PROGRESS, wire.STEP.pack(done, total)))
         except OSError:
             raise GaveUp from None

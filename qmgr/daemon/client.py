@@ -20,19 +20,19 @@ from qmgr.wire import Begun
 from recovery.records import Xid
 from recovery.uows import UowState
 
-MOST_SOCKETS = 1000  # of one client on this machine
-MOST_FAR_SOCKETS = 32  # of one that comes over a network
-MOST_CURSORS = 256  # browses and replays that a client has begun and not ended
-MOST_UNBEGUN = 1000  # units of work that were backed out before they began
-REMEMBERED = 100  # units of work that have ended, for requests that are repeated
-BEATS = 3  # in the time after which a client would give us up
-SHORTEST_BEAT = 0.05  # seconds
-A_PAGE = 256 << 10  # bytes of messages after which a page is sent
+MAX_SOCKETS = 1000  # of one client on this machine
+MAX_REMOTE_SOCKETS = 32  # of one that comes over a network
+MAX_CURSORS = 256  # browses and replays that a client has begun and not ended
+MAX_UNBEGUN = 1000  # units of work that were backed out before they began
+MAX_ENDED_UNITS = 100  # that are remembered, for requests that are repeated
+BEATS_PER_TIMEOUT = 3  # of a client, which would give us up after it
+MIN_BEAT_S = 0.05
+PAGE_BYTES = 256 << 10  # of messages after which a page is sent
 
 Begins = tuple[UnitOfWork, Begun]
 
 
-class Hangable(Protocol):
+class SocketServer(Protocol):
     """Who serves a socket."""
 
     over: threading.Event  # nobody serves it any more
@@ -40,7 +40,7 @@ class Hangable(Protocol):
     def hang_up(self) -> None:
         """Nobody is there any more: close it, and give up what waits."""
 
-    def look_again(self) -> None:
+    def recheck_waits(self) -> None:
         """What waits looks whether it is to go on."""
 
     def dismiss(self) -> None:
@@ -57,8 +57,8 @@ class Cursor:
     lock: threading.Lock = attrs.Factory(threading.Lock)
     pending: MQError | None = None  # what went wrong behind the messages of the last page
 
-    def few(self, most: int) -> tuple[list[Message | Replayed], bool]:
-        """(up to `most` of the next, whether there may be more). Raises what the iteration raises, and `check`."""
+    def next_page(self, limit: int) -> tuple[list[Message | Replayed], bool]:
+        """(up to `limit` of the next, whether there may be more). Raises what the iteration raises, and `check`."""
         self.check()
         found: list[Message | Replayed] = []
         size = 0
@@ -66,7 +66,7 @@ class Cursor:
             if self.pending is not None:
                 raise self.pending
             try:
-                while len(found) < most and size < A_PAGE:
+                while len(found) < limit and size < PAGE_BYTES:
                     one = next(iter(self.messages))
                     found.append(one)
                     message = one.message if isinstance(one, Replayed) else one
@@ -93,7 +93,7 @@ class Client:
     def __init__(self, session: Session, anchor: Socket, token: bytes, patience: float) -> None:
         """`patience`: seconds without a word after which it gives us up; 0: for ever."""
         self.session = session
-        self.beat_ns = int(max(patience / BEATS, SHORTEST_BEAT) * 1e9) if patience else 0
+        self.beat_ns = int(max(patience / BEATS_PER_TIMEOUT, MIN_BEAT_S) * 1e9) if patience else 0
         self.token = token
         self.anchor = anchor
         self.units: dict[int, Begins] = {}  # by the client's own numbers
@@ -101,24 +101,24 @@ class Client:
         self._numbers = itertools.count(1)
         self._ended: OrderedDict[int, tuple[int, UowState]] = OrderedDict()
         self._unbegun: set[int] = set()
-        self._sockets: dict[Socket, Hangable] = {}
+        self._sockets: dict[Socket, SocketServer] = {}
         self._lock = threading.Lock()
         self.closed = False
 
     # ---- sockets
 
     @property
-    def most(self) -> int:
+    def max_calls(self) -> int:
         """Calls at a time, each of which has a socket."""
-        return MOST_SOCKETS if self.session.peer.channel == LOCAL else MOST_FAR_SOCKETS
+        return MAX_SOCKETS if self.session.peer.channel == LOCAL else MAX_REMOTE_SOCKETS
 
-    def join(self, sock: Socket, calls: "Hangable") -> None:
+    def join(self, sock: Socket, calls: "SocketServer") -> None:
         """One more socket for calls. Raises Unavailable."""
         with self._lock:
             if self.closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
-            if len(self._sockets) >= self.most:
-                text = f"a client makes {self.most} calls at a time at most"
+            if len(self._sockets) >= self.max_calls:
+                text = f"a client makes {self.max_calls} calls at a time at most"
                 raise Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED)
             self._sockets[sock] = calls
 
@@ -126,12 +126,12 @@ class Client:
         with self._lock:
             self._sockets.pop(sock, None)
 
-    def look_again(self) -> None:
+    def recheck_waits(self) -> None:
         """Its calls that wait look whether they are to go on."""
         with self._lock:
             there = list(self._sockets.values())
         for calls in there:
-            calls.look_again()
+            calls.recheck_waits()
 
     def close(self, *, kindly: bool = False) -> list[threading.Event]:
         """The client is gone: its units of work are backed out at once, its sockets closed.
@@ -181,7 +181,7 @@ class Client:
             since = self.session.manager._engine.log.durable
             unit = self.session.begin(xid)
             begun = self.units[number] = unit, (unit.id, since)
-            if len(self.units) > 2 * len(self.session.units) + REMEMBERED:
+            if len(self.units) > 2 * len(self.session.units) + MAX_ENDED_UNITS:
                 self._forget_unheard()
             return begun
 
@@ -202,7 +202,7 @@ class Client:
         ended = self._ended
         ended[number] = unit.id, unit.state  # before it leaves the others: who looks finds it in one of them
         self.units.pop(number, None)
-        if len(ended) > REMEMBERED:
+        if len(ended) > MAX_ENDED_UNITS:
             ended.popitem(last=False)
 
     def to_back_out(self, number: int, flags: int) -> UnitOfWork | None:
@@ -216,7 +216,7 @@ class Client:
                 return known[0]
             if number in self._ended or not flags & wire.BEGIN:
                 raise self._over(number)
-            if len(self._unbegun) >= MOST_UNBEGUN:
+            if len(self._unbegun) >= MAX_UNBEGUN:
                 raise Unavailable("too many calls were interrupted; connect again", reason=Reason.CONNECTION_BROKEN)
             self._unbegun.add(number)
             return None
@@ -238,9 +238,9 @@ class Client:
         with self._lock:
             if self.closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)
-            if len(self.cursors) >= MOST_CURSORS:
+            if len(self.cursors) >= MAX_CURSORS:
                 raise Mistake(
-                    f"a connection may browse and replay {MOST_CURSORS} times at once; end some",
+                    f"a connection may browse and replay {MAX_CURSORS} times at once; end some",
                     reason=Reason.HANDLE_NOT_AVAILABLE,
                 )
             cursor = Cursor(next(self._numbers), messages, check)

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-STACK = 512 << 10  # bytes of a thread's stack; only what it uses is taken
-LINGER = 2.0  # seconds that a thread waits for more to do
+STACK_BYTES = 512 << 10  # of a thread; only what it uses is taken
+IDLE_TIMEOUT_S = 2.0  # of a thread that waits for more to do
 
 Work = Callable[[], None]
 
@@ -16,7 +16,7 @@ def start_thread(work: Work, name: str) -> threading.Thread:
     """A thread with a small stack, of which there may be thousands."""
     thread = threading.Thread(target=work, name=name, daemon=True)
     with _starting:
-        usual = threading.stack_size(STACK)
+        usual = threading.stack_size(STACK_BYTES)
         try:
             thread.start()
         finally:
@@ -48,7 +48,7 @@ class Hands:
             with self._lock:
                 self._free += 1
             try:
-                work = self._work.get(timeout=LINGER)
+                work = self._work.get(timeout=IDLE_TIMEOUT_S)
             except Empty:
                 with self._lock:
                     if self._free:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-QUIET_NS = 60_000_000_000  # without any
+QUIET_NS = 60_000_000_000  # in which no connection was refused: then the next one is news
 
 
 class Hardship:

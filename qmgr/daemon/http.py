@@ -20,7 +20,7 @@ from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon import metrics
 from qmgr.daemon.hardship import Hardship
-from qmgr.daemon.http_frames import END, MOST_HEAD, BadRequest, Head, Response, bad, check_begin, parse
+from qmgr.daemon.http_frames import END, MAX_HEAD_BYTES, BadRequest, Head, Response, bad, check_begin, parse
 from qmgr.daemon.http_messaging import Messaging, failure
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import certified, context_of, say_why
@@ -28,11 +28,11 @@ from qmgr.errors import MQError, NotAuthorized, Unavailable
 from qmgr.infos import Peer
 from qmgr.session import AllRights, Rights, ServiceFace, Session
 
-CHUNK = 65_536
-TLS = b"\x16\x03"  # how its first record begins
-PAUSE = 0.005  # seconds until it is asked again whether there is room
-REST = 0.1  # seconds before accepting is tried again
-LINGER = 2.0  # seconds for a client to hear why it was refused
+CHUNK_BYTES = 65_536
+TLS_HANDSHAKE = b"\x16\x03"  # how its record begins
+ROOM_POLL_S = 0.005  # until it is asked again whether there is room
+ACCEPT_RETRY_S = 0.1
+LINGER_S = 2.0  # for a client to hear why it was refused
 PORT = re.compile(":[0-9]*$")
 IPV6 = re.compile("[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")  # without the brackets that it should have
 
@@ -70,7 +70,7 @@ class HttpListener:
                     return
                 # Of descriptors there may be some again: those that are open may be closed.
                 hardship.met(f"listener {name!r} can't accept: {exc}{retry_advice(exc)}")
-                service.clock.wait(threading.Event(), REST)
+                service.clock.wait(threading.Event(), ACCEPT_RETRY_S)
                 continue
             connection = Connection(self, accepted, f"{address[0]}:{address[1]}")
             with self._lock:
@@ -90,16 +90,16 @@ class HttpListener:
     def _let_in(self, connection: "Connection") -> bool:
         """It is a stranger, as soon as there is room for one; False: nobody is served any more."""
         while self._socket is not None:
-            connection.stranger = self.strangers.come(connection.hang_up)
+            connection.stranger = self.strangers.admit(connection.hang_up)
             if connection.stranger is not None:
                 return True
-            self.service.clock.wait(threading.Event(), PAUSE)
+            self.service.clock.wait(threading.Event(), ROOM_POLL_S)
         return False
 
     def forget(self, connection: "Connection") -> None:
         with self._lock:
             self._open.discard(connection)
-        connection.be_known()
+        connection.leave_strangers()
 
     def refuse(self) -> None:
         """Connections that are there may go on until their clients close them, or `close` does."""
@@ -175,7 +175,7 @@ class Connection:
         """In its thread, or where it has none."""
         sockets.close(self._socket)
 
-    def be_known(self) -> None:
+    def leave_strangers(self) -> None:
         stranger, self.stranger = self.stranger, None
         if stranger is not None:
             self._listener.strangers.leave(stranger)
@@ -191,7 +191,7 @@ class Connection:
                 return False
             response = self._answer(head)
         except BadRequest as exc:
-            response, is_last = _told(exc), True  # where its body ends is not known, or it was not read
+            response, is_last = _response_to(exc), True  # where its body ends is not known, or it was not read
         except MQError as exc:
             response = failure(exc)
             is_last = self._session is None  # it was not let in, and its body not read: that is no request
@@ -205,10 +205,10 @@ class Connection:
 
     def _linger(self) -> None:
         """Read on for a moment, since a client that still sends would be cut off before it has heard why."""
-        within = self._seconds() + LINGER
+        within = self._now_s() + LINGER_S
         self._say_end()
         self._socket.shutdown(socket.SHUT_WR)
-        while self._more(within, CHUNK):
+        while self._receive(within, CHUNK_BYTES):
             self._read = b""
 
     def _say_end(self) -> None:
@@ -222,18 +222,19 @@ class Connection:
         """The next request's; None when the client sends no more."""
         known = self._session is not None
         channels = self._service.channels
-        within = self._seconds() + (channels.idle_timeout if known else channels.connect_timeout)
-        while (length := self._read.find(END)) < 0 or length > MOST_HEAD:
-            if length > 0 or len(self._read) > MOST_HEAD:
-                raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head is over {MOST_HEAD} bytes long")
+        within = self._now_s() + (channels.idle_timeout if known else channels.connect_timeout)
+        while (length := self._read.find(END)) < 0 or length > MAX_HEAD_BYTES:
+            if length > 0 or len(self._read) > MAX_HEAD_BYTES:
+                text = f"the head is over {MAX_HEAD_BYTES} bytes long"
+                raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)
             try:
-                if not self._more(within, MOST_HEAD):
+                if not self._receive(within, MAX_HEAD_BYTES):
                     return None
             except TimeoutError:
                 if not self._read:
                     raise
-                raise _late("the head of the request was") from None
-            if self._read.startswith(TLS):  # its client would wait until the time is up
+                raise _timed_out("the head of the request was") from None
+            if self._read.startswith(TLS_HANDSHAKE):  # its client would wait until the time is up
                 raise bad("this listener speaks HTTP without TLS, and the client begins with TLS")
             check_begin(self._read)
         data, _, self._read = self._read.partition(END)
@@ -245,23 +246,23 @@ class Connection:
         body = bytearray(self._read[: head.length])  # a list of what comes could be many times as large
         missing = head.length - len(body)
         self._read = self._read[head.length :]
-        within = self._seconds() + self._service.channels.idle_timeout
+        within = self._now_s() + self._service.channels.idle_timeout
         while missing > 0:
             try:
-                if not self._more(within, min(missing, CHUNK)):
+                if not self._receive(within, min(missing, CHUNK_BYTES)):
                     raise ConnectionError("the client is gone")
             except TimeoutError:
-                raise _late("the body of the request was") from None
+                raise _timed_out("the body of the request was") from None
             body += self._read
             missing -= len(self._read)
             self._read = b""
         return bytes(body)
 
-    def _seconds(self) -> float:
+    def _now_s(self) -> float:
         return self._service.clock.elapsed_ns() / 1e9
 
-    def _more(self, within: float, most: int) -> bool:
-        self._socket.settimeout(max(0.001, within - self._seconds()))
+    def _receive(self, within: float, most: int) -> bool:
+        self._socket.settimeout(max(0.001, within - self._now_s()))
         data = self._socket.recv(most)
         self._read += data
         if data and self.stranger is not None:
@@ -269,18 +270,18 @@ class Connection:
         return bool(data)
 
     def _send(self, data: bytes) -> None:
-        sockets.send_patiently(self._socket, data, self._service.channels.idle_timeout)
+        sockets.send_all(self._socket, data, self._service.channels.idle_timeout)
 
     def gone(self) -> bool:
         """Has the client closed the connection, as far as can be seen? Asked while a call waits and when it is done."""
-        if sockets.has_left(self._socket):  # else what it has sent before that stands in front of it
+        if sockets.peer_has_closed(self._socket):  # else what it has sent before that stands in front of it
             return True
         self._socket.setblocking(False)
         try:
             if isinstance(self._socket, ssl.SSLSocket):  # which can't be looked into without reading
-                if len(self._read) > MOST_HEAD:
+                if len(self._read) > MAX_HEAD_BYTES:
                     return False
-                data = self._socket.recv(MOST_HEAD)
+                data = self._socket.recv(MAX_HEAD_BYTES)
                 self._read += data
                 return not data
             return not self._socket.recv(1, socket.MSG_PEEK)
@@ -292,19 +293,21 @@ class Connection:
     def _answer(self, head: Head) -> Response:
         manager = self._service.manager
         if head.path == ("healthz",):
-            return self._said(head, Response(body=b"ok\n", content_type="text/plain") if manager.healthy else _ill())
+            return self._read_only(
+                head, Response(body=b"ok\n", content_type="text/plain") if manager.healthy else _not_running()
+            )
         if head.path == ("metrics",) and self._listener.config.metrics:
             body = metrics.exposition(manager, len(self._service.sessions)).encode()
-            return self._said(head, Response(body=body, content_type=metrics.CONTENT_TYPE))
-        session = self._admitted(head)
-        return Messaging(session, self._seconds, self.gone).answer(head, self._body(head))
+            return self._read_only(head, Response(body=body, content_type=metrics.CONTENT_TYPE))
+        session = self._session_for(head)
+        return Messaging(session, self._now_s, self.gone).answer(head, self._body(head))
 
-    def _said(self, head: Head, response: Response) -> Response:
+    def _read_only(self, head: Head, response: Response) -> Response:
         if head.method not in ("GET", "HEAD") or head.length:
             raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, "use GET", Allow="GET, HEAD")
         return response
 
-    def _admitted(self, head: Head) -> Session:
+    def _session_for(self, head: Head) -> Session:
         """The session of the user who this request says it is from."""
         credentials = head.headers.get("authorization", "")
         nobody_is_asked = self._listener.config.authentication == ("NONE",)
@@ -324,7 +327,7 @@ class Connection:
         )
         self._session = self._service.authority.open(self._listener.config.name, peer, rights)
         self._session.on_stop = self.hang_up
-        self.be_known()
+        self.leave_strangers()
         self._credentials = credentials
         return self._session
 
@@ -333,7 +336,7 @@ class Connection:
         try:
             if "EXTERNAL" in mechanisms and not credentials and isinstance(self._socket, ssl.SSLSocket):
                 return self._service.authority.exchange("EXTERNAL", certified(self._socket)).step(b"").user or ""
-            user, password = _basic(credentials) if "PLAIN" in mechanisms else ("", "")
+            user, password = _decode_basic(credentials) if "PLAIN" in mechanisms else ("", "")
             self._service.authority.check_password(user, password)
             return user
         except NotAuthorized as exc:
@@ -354,7 +357,7 @@ def _check_host(host: str, address: str) -> None:
             raise BadRequest(HTTPStatus.FORBIDDEN, text) from None
 
 
-def _basic(credentials: str) -> tuple[str, str]:
+def _decode_basic(credentials: str) -> tuple[str, str]:
     scheme, _, encoded = credentials.partition(" ")
     try:
         user, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
@@ -365,18 +368,18 @@ def _basic(credentials: str) -> tuple[str, str]:
     return user, password
 
 
-def _late(what: str) -> BadRequest:
+def _timed_out(what: str) -> BadRequest:
     return BadRequest(HTTPStatus.REQUEST_TIMEOUT, f"{what} not complete in time (IdleTimeout, ConnectTimeout)")
 
 
-def _told(exc: BadRequest) -> Response:
+def _response_to(exc: BadRequest) -> Response:
     response = failure(exc)
     if exc.status is HTTPStatus.UNAUTHORIZED:
         response.headers["WWW-Authenticate"] = 'Basic realm="qmgr", charset="UTF-8"'
     return response
 
 
-def _ill() -> Response:
+def _not_running() -> Response:
     return Response(
         status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"the queue manager is not running\n", content_type="text/plain"
     )

@@ -8,15 +8,15 @@ from urllib.parse import parse_qsl, unquote
 
 import attrs
 
-MOST_HEAD = 16_384  # bytes of request line and headers
-MOST_HEADERS = 100
+MAX_HEAD_BYTES = 16_384  # of request line and headers
+MAX_HEADERS = 100
 TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # method, host (of a target in absolute form, as a proxy is asked), path with query, digit of the version
 REQUEST = re.compile(
     rb'([A-Z]{1,20}) (?:(?i:https?)://(?!:)([!"$-.0->A-~]+))?((?(2)(?:[/?][!-~]*)?|/[!-~]*)) HTTP/1\.([01])'
 )
 HOST = re.compile(r"[!$&-.0-;=A-Z_a-z~%\[\]]*")  # with its port, as far as one can say that of any host
-BEGIN = re.compile(rb"[A-Z]{1,20}( [!-~ ]*)?\r?")  # of such a line
+REQUEST_START = re.compile(rb"[A-Z]{1,20}( [!-~ ]*)?\r?")  # of such a line
 END = b"\r\n\r\n"
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -82,7 +82,7 @@ def bad(text: str) -> BadRequest:
 def check_begin(data: bytes) -> None:
     """Can what has come of a request become one? Else its client would wait for the rest of the time. Raises."""
     line, end, _ = data.lstrip(b"\r\n").partition(b"\n")
-    if (line and not BEGIN.fullmatch(line)) or (end and not REQUEST.fullmatch(line.removesuffix(b"\r"))):
+    if (line and not REQUEST_START.fullmatch(line)) or (end and not REQUEST.fullmatch(line.removesuffix(b"\r"))):
         raise bad("the request line is not that of HTTP/1.1")
 
 
@@ -92,8 +92,8 @@ def parse(data: bytes, longest: int) -> Head:
     request = REQUEST.fullmatch(first)
     if request is None:
         raise bad("the request line is not that of HTTP/1.1")
-    if len(lines) > MOST_HEADERS:
-        raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"there are more than {MOST_HEADERS} headers")
+    if len(lines) > MAX_HEADERS:
+        raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"there are more than {MAX_HEADERS} headers")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(b":")

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote, unquote
 
-from qmgr.daemon.http_frames import MOST_HEAD, BadRequest, Head, Response, bad
+from qmgr.daemon.http_frames import MAX_HEAD_BYTES, BadRequest, Head, Response, bad
 from qmgr.errors import (
     Damaged,
     Inhibited,
@@ -42,9 +42,9 @@ CHARSETS = {"utf-8", "utf8", "us-ascii"}
 PLAIN = "!#$&'()*+/:<=>?@[]^`{|}"  # what stands for itself in a property
 QUERIES = {"messageId", "correlationId", "wait", "limit"}
 HEX_ID = re.compile("[0-9A-Fa-f]{48}")
-LONGEST_WAIT = 24 * 3600 * 1000  # milliseconds
-SLICE = 1.0  # seconds of waiting between two looks at whether the client is there
-DEFAULT_LIMIT, MOST_LISTED = 10, 10_000
+MAX_WAIT_MS = 24 * 3600 * 1000
+CHECK_EVERY_S = 1.0  # of waiting, whether the client is there
+DEFAULT_LIMIT, MAX_LIMIT = 10, 10_000
 
 
 def failure(exc: Exception) -> Response:
@@ -135,13 +135,13 @@ class Messaging:
     def _put(self, queue: str, head: Head, body: bytes) -> Response:
         options = put_options(head)
         message = self._session.put(None, queue, body, options)  # type: ignore[arg-type]
-        return Response(status=HTTPStatus.CREATED, headers=said_of(message))
+        return Response(status=HTTPStatus.CREATED, headers=headers_of(message))
 
     def _get(self, queue: str, head: Head, body: bytes) -> Response:
-        wait = _number(head.query, "wait", 0, LONGEST_WAIT) / 1000
+        wait = _number(head.query, "wait", 0, MAX_WAIT_MS) / 1000
         unit = self._session.begin()
         try:
-            response = shown(self._wait(unit, queue, wait, selectors(head)))
+            response = response_of(self._wait(unit, queue, wait, selectors(head)))
             _check_short(response)
         except BaseException:
             self._session.backout(unit)
@@ -159,16 +159,16 @@ class Messaging:
         while True:
             left = max(0.0, until - self._seconds())
             try:
-                return self._session.get(unit, queue, wait=min(left, SLICE), **selected)
+                return self._session.get(unit, queue, wait=min(left, CHECK_EVERY_S), **selected)
             except NoMessageAvailable:
-                if left <= SLICE or self._gone():
+                if left <= CHECK_EVERY_S or self._gone():
                     return None
 
     def _browse(self, queue: str, head: Head, body: bytes) -> Response:
-        return shown(next(self._session.browse(queue, **selectors(head)), None))
+        return response_of(next(self._session.browse(queue, **selectors(head)), None))
 
     def _list(self, queue: str, head: Head, body: bytes) -> Response:
-        limit = _number(head.query, "limit", DEFAULT_LIMIT, MOST_LISTED)
+        limit = _number(head.query, "limit", DEFAULT_LIMIT, MAX_LIMIT)
         some = islice(self._session.browse(queue, **selectors(head)), limit)
         found = [
             {
@@ -228,7 +228,7 @@ def _unsupported(text: str) -> BadRequest:
     return BadRequest(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
 
 
-def said_of(message: Message) -> dict[str, str]:
+def headers_of(message: Message) -> dict[str, str]:
     """The headers that describe a message."""
     headers = {
         "ibm-mq-md-messageId": message.message_id.hex(),
@@ -245,19 +245,20 @@ def said_of(message: Message) -> dict[str, str]:
     return headers
 
 
-def shown(message: Message | None) -> Response:
+def response_of(message: Message | None) -> Response:
     if message is None:
         return Response(status=HTTPStatus.NO_CONTENT)
     kind = "text/plain;charset=utf-8" if message.format == "MQSTR" else BYTES
-    return Response(body=message.body, content_type=kind, headers=said_of(message))
+    return Response(body=message.body, content_type=kind, headers=headers_of(message))
 
 
 def _check_short(response: Response) -> None:
     """Clients give up a response with more headers than they take, and the message would be lost with it."""
     size = len(response.encode(wall_us=0, keep_alive=True, without_body=True))
-    if size > MOST_HEAD:
+    if size > MAX_HEAD_BYTES:
         text = (
-            f"properties of the message make {size} bytes of headers, more than the {MOST_HEAD} that all clients take"
+            f"properties of the message make {size} bytes of headers, more than the {MAX_HEAD_BYTES} that "
+            f"all clients take"
         )
         raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, f"{text}, so it stays; get it by STOMP or by qmgr.connect")
 

@@ -35,9 +35,9 @@ from qmgr.sockets import Gone, Socket
 from qmgr.verbs import MAX_WAIT_S
 from qmgr.wire import ProtocolError
 
-LAST_ANSWERS = 2_000_000_000  # nanoseconds that calls which are under way have at the end
-SHORT = (*NO_DESCRIPTORS, errno.ENOMEM)  # errors of the system that somebody can do something about
-A_MOMENT_S = 0.1  # between two tries to take clients where descriptors have run out
+END_GRACE_NS = 2_000_000_000  # for calls that are under way at the end
+SHORTAGES = (*NO_DESCRIPTORS, errno.ENOMEM)  # errors of the system that somebody can do something about
+ACCEPT_RETRY_S = 0.1  # where descriptors have run out
 
 
 @attrs.frozen(kw_only=True)
@@ -61,7 +61,7 @@ class LocalListener:
         self._listening: Socket | None = None
         self._unbind: Callable[[], None] = lambda: None
         self._strangers = Strangers(service.clock.elapsed_ns, partial(service.say, "AMQ9032", name=place.listener))
-        self._unknown: dict[Socket, tuple[Stranger, Socket]] = {}  # and what hangs up: TLS takes the first one over
+        self._by_socket: dict[Socket, tuple[Stranger, Socket]] = {}  # and what hangs up: TLS takes the first one over
         self._refusing = self._closed = False
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class LocalListener:
         if listening is not None:
             self._unbind()
             sockets.close(listening)
-        for _, handle in list(self._unknown.values()):
+        for _, handle in list(self._by_socket.values()):
             sockets.hang_up(handle)
         self._clients.close()
 
@@ -102,25 +102,27 @@ class LocalListener:
                 self._let_in(sock)
             except (OSError, RuntimeError, MemoryError) as exc:  # a RuntimeError: the system has no more threads
                 if sock is not None:
-                    self._known(sock)
+                    self._leave_strangers(sock)
                     sockets.close(sock)
                 if self._closed:
                     return
-                way = f": {advice(exc)} and connect again" if isinstance(exc, OSError) and exc.errno in SHORT else ""
+                way = (
+                    f": {advice(exc)} and connect again" if isinstance(exc, OSError) and exc.errno in SHORTAGES else ""
+                )
                 hardship.met(f"a connection can't be taken ({exc}){way}")
-                self._service.clock.wait(threading.Event(), A_MOMENT_S)  # some will come back
+                self._service.clock.wait(threading.Event(), ACCEPT_RETRY_S)  # some will come back
 
     def _let_in(self, sock: Socket) -> None:
         """Hear in a thread of its own who it is. Raises OSError, RuntimeError, MemoryError."""
         handle = sock.dup()
-        while (stranger := self._strangers.come(partial(sockets.hang_up, handle))) is None:
-            self._service.clock.wait(threading.Event(), A_MOMENT_S)
-        self._unknown[sock] = stranger, handle
+        while (stranger := self._strangers.admit(partial(sockets.hang_up, handle))) is None:
+            self._service.clock.wait(threading.Event(), ACCEPT_RETRY_S)
+        self._by_socket[sock] = stranger, handle
         start_thread(lambda: self._serve(sock), f"qmgr {self._place.name} client")
 
-    def _known(self, sock: Socket) -> None:
+    def _leave_strangers(self, sock: Socket) -> None:
         """It is no stranger any more."""
-        known = self._unknown.pop(sock, None)
+        known = self._by_socket.pop(sock, None)
         if known is not None:
             self._strangers.leave(known[0])
             known[1].close()
@@ -131,11 +133,11 @@ class LocalListener:
         try:
             sock = self._place.welcome(accepted)
             sockets.limit_send(sock, self._service.channels.connect_timeout)
-            kept = self._first(accepted, sock)
+            kept = self._handshake(accepted, sock)
         except Exception as exc:
             self._say_why(accepted, sock, exc)
         finally:
-            self._known(accepted)
+            self._leave_strangers(accepted)
             if not kept:
                 sockets.close(sock)
 
@@ -146,9 +148,9 @@ class LocalListener:
         if not isinstance(exc, MQError):
             self._service.say("AMQ9207", peer=sockets.name_of(accepted, self._place.name), text=str(exc))
             exc = Unavailable(f"the connection is closed: {exc}", reason=Reason.CONNECTION_BROKEN)
-        sockets.send_at_once(sock, wire.error_reply(exc))
+        sockets.send_if_room(sock, wire.error_reply(exc))
 
-    def _first(self, accepted: Socket, sock: Socket) -> bool:
+    def _handshake(self, accepted: Socket, sock: Socket) -> bool:
         """The first frame says what the socket is. True: it is an anchor, which nobody reads, or others serve it."""
         service = self._service
         frame = _first_frame(service, sock)
@@ -166,7 +168,7 @@ class LocalListener:
             told = self._hello(rest)
             peer, rights, proof = self._place.peer(sock, told)
             client = self._clients.open(sock, peer, rights, told)
-            self._known(accepted)
+            self._leave_strangers(accepted)
             self._welcome(sock, client, proof)
             return True
         client = self._clients.find(rest)
@@ -182,7 +184,7 @@ class LocalListener:
         client.join(sock, calls)
         lost: Exception | None = None
         try:
-            self._known(accepted)
+            self._leave_strangers(accepted)
             sockets.limit_receive(sock, 0.0)
             sockets.limit_send(sock, service.channels.idle_timeout)
             sock.sendall(wire.reply(wire.OK, b""))
@@ -222,7 +224,7 @@ class LocalListener:
             "session": client.token.hex(),
             "number": client.session.number,
             "longest": self._service.channels.max_frame_length,
-            "calls": client.most,
+            "calls": client.max_calls,
             "proof": proof,
         }
         try:
@@ -256,10 +258,10 @@ class Clients:
         if old is not None and old.session.peer.user == peer.user:
             self.end(old)
         session: Session = self._service.authority.open(self._listener, peer, rights)
-        token = PosixDisk().entropy(wire.TOKEN)
+        token = PosixDisk().entropy(wire.TOKEN_BYTES)
         client = self._clients[token] = Client(session, anchor, token, told["patience"])
         session.on_stop = lambda: self._end_soon(client)
-        session.on_quiesce = client.look_again
+        session.on_quiesce = client.recheck_waits
         return client
 
     def watch(self, client: Client) -> None:
@@ -287,7 +289,7 @@ class Clients:
         clients = list(self._clients.values())
         busy = [over for client in clients for over in client.close(kindly=True)]
         clock = self._service.clock
-        deadline = clock.elapsed_ns() + LAST_ANSWERS
+        deadline = clock.elapsed_ns() + END_GRACE_NS
         for over in busy:
             clock.wait(over, max(0.0, (deadline - clock.elapsed_ns()) / 1e9))
         for client in clients:
@@ -359,7 +361,7 @@ def _address(sock: Socket) -> str:
     return "{}:{}".format(*sock.getpeername()[:2])
 
 
-GIVEN = {  # what a client gives `connect`, which never sends a password as PLAIN does
+MECHANISM_NEEDS = {  # what a client gives `connect`, which never sends a password as PLAIN does
     sasl.SCRAM: "user and password",
     sasl.EXTERNAL: "certificate and key, and no user",
     "NONE": "neither user nor certificate",
@@ -372,19 +374,21 @@ def authenticate(service: ServiceFace, config: ListenerConfig, sock: Socket, tol
     Whatever it is for which somebody is not let in, the error log says so too.
     """
     try:
-        return _shown(service, config, sock, told)
+        return _authenticated(service, config, sock, told)
     except NotAuthorized as exc:
         service.authority.refused(exc.name, exc, _address(sock))
         raise
 
 
-def _shown(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dict[str, Any]) -> tuple[str, bytes]:
+def _authenticated(
+    service: ServiceFace, config: ListenerConfig, sock: Socket, told: dict[str, Any]
+) -> tuple[str, bytes]:
     """The client has named a mechanism and sent its first part; challenges and answers follow until it is known."""
     mechanism = told["mechanism"]
     if mechanism not in config.authentication:
         ways = ", ".join(config.authentication)
         text = f"listener {config.name!r} takes {ways} for who comes, and not {mechanism[:40]!r}"
-        given = " or ".join(GIVEN[way] for way in config.authentication if way in GIVEN)
+        given = " or ".join(MECHANISM_NEEDS[way] for way in config.authentication if way in MECHANISM_NEEDS)
         raise NotAuthorized(f"{text}; give {given}" if given else text)
     if mechanism == "NONE":
         return "", b""
@@ -411,4 +415,4 @@ def _first_frame(service: ServiceFace, sock: Socket) -> bytes:
     """What comes from somebody of whom nobody knows yet who it is, in a bounded time."""
     seconds = service.channels.connect_timeout
     sockets.limit_receive(sock, seconds)
-    return sockets.receive(sock, wire.FIRST_FRAMES, seconds, service.clock.elapsed_ns)
+    return sockets.receive(sock, wire.MAX_FIRST_FRAME_BYTES, seconds, service.clock.elapsed_ns)

@@ -23,24 +23,24 @@ from qmgr.errors import IniError
 from qmgr.life import Stage
 from qmgr.manager import QueueManager
 
-NOTHING, QUIESCE, AT_ONCE, KILL = range(4)
-STEPS = {"quiesce": QUIESCE, "immediate": AT_ONCE, "preemptive": KILL}
+NOTHING, QUIESCE, IMMEDIATE, KILL = range(4)
+STEPS = {"quiesce": QUIESCE, "immediate": IMMEDIATE, "preemptive": KILL}
 
 # What endmqm sends; a second one of the same says nothing new.
-SIGNALS = {QUIESCE: signal.SIGUSR2, AT_ONCE: signal.SIGUSR1, KILL: signal.SIGQUIT}
+SIGNALS = {QUIESCE: signal.SIGUSR2, IMMEDIATE: signal.SIGUSR1, KILL: signal.SIGQUIT}
 STEP_OF = {number: step for step, number in SIGNALS.items()}
-IMPATIENT = (signal.SIGTERM, signal.SIGINT)
+ESCALATING = (signal.SIGTERM, signal.SIGINT)
 
-LOOK = 0.02  # seconds between two looks at units of work that are to end
-CALM = 2
-AGAIN = 0.1  # seconds until the service manager may have room for what it has to hear
-PATIENCE = 5.0  # seconds between two words to the service manager that it takes its time
-MOMENT = 0.5  # seconds that a kill may be late
-KILLED = 128 + signal.SIGKILL  # how a shell tells such an end
-EXTENSION = 30_000_000  # µs that are asked for each time
+POLL_S = 0.02  # of units of work that are to end
+IDLE_POLLS = 2  # one after the other, until nothing is at work any more
+NOTIFY_RETRY_S = 0.1  # until the service manager may have room for what it has to hear
+EXTEND_EVERY_S = 5.0  # while the service manager is to hear that it takes its time
+SAY_KILLED_TIMEOUT_S = 0.5
+KILLED_STATUS = 128 + signal.SIGKILL  # how a shell tells such an end
+EXTENSION_US = 30_000_000  # asked of the service manager each time
 
 
-class Teller(Protocol):
+class StartReporter(Protocol):
     """Who hears of the start: a terminal, or the command that waits for it."""
 
     def line(self, text: str) -> None:
@@ -73,16 +73,16 @@ class Failed:
 class Daemon:
     """Runs one service. Made and run in the main thread of a process that does nothing else."""
 
-    def __init__(self, service: Service, teller: Teller, *, background: bool) -> None:
+    def __init__(self, service: Service, reporter: StartReporter, *, background: bool) -> None:
         hangup = () if background else (signal.SIGHUP,)
         if background:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self._impatient = {*IMPATIENT, *hangup}
-        self._wakeups = Wakeups([*self._impatient, *STEP_OF])
+        self._escalating = {*ESCALATING, *hangup}
+        self._wakeups = Wakeups([*self._escalating, *STEP_OF])
         self._service = service
         service.on_end_asked = lambda mode: self._wakeups.say(Asked(STEPS[mode]))
         service.on_failure = lambda: self._wakeups.say(Failed())
-        self._teller = teller
+        self._reporter = reporter
         self._notifier = Notifier()
         self._step = NOTHING
         self._failed = False
@@ -100,25 +100,25 @@ class Daemon:
     def _start(self) -> BaseException | None:
         service = self._service
         self._notifier.say(STATUS=f"Queue manager {service.name}: starting")
-        self._begin("start", service.start)
+        self._start_thread("start", service.start)
         while "start" not in self._done:
-            self._hear(PATIENCE)
-            if self._step >= AT_ONCE:  # the next start recovers what this one has not
+            self._wait(EXTEND_EVERY_S)
+            if self._step >= IMMEDIATE:  # the next start recovers what this one has not
                 self._kill()
-            self._notifier.say(EXTEND_TIMEOUT_USEC=EXTENSION)
+            self._notifier.say(EXTEND_TIMEOUT_USEC=EXTENSION_US)
         error = self._done["start"].error
         if error is None:
             gc.freeze()  # what is there by now stays: it is not looked at again and again
             manager = service.manager
             for line in start_lines(manager, _outdated(service)):
-                self._teller.line(line)
+                self._reporter.line(line)
             self._notifier.say(READY=1, STATUS=f"Queue manager {service.name}: {Stage.RUNNING}")
-            self._teller.ready()
+            self._reporter.ready()
         return error
 
     def _serve(self) -> BaseException | None:
         while self._step == NOTHING and not self._failed:
-            self._hear(AGAIN if self._notifier.unsaid else None)
+            self._wait(NOTIFY_RETRY_S if self._notifier.unsaid else None)
             self._notifier.say()
         return self._give_up() if self._failed else None
 
@@ -126,28 +126,28 @@ class Daemon:
         service = self._service
         self._notifier.say(STOPPING=1, STATUS=f"Queue manager {service.name}: {Stage.QUIESCING}")
         if self._step == QUIESCE:
-            self._work("quiesce", service.quiesce, until=AT_ONCE)
-            calm = 0  # looks one after the other; the answer to the last commit may still be on its way at the first
-            while self._step < AT_ONCE and not self._failed and calm < CALM:
-                calm = 0 if service.busy else calm + 1
-                self._hear(LOOK)
+            self._run_until("quiesce", service.quiesce, until=IMMEDIATE)
+            idle = 0  # looks one after the other; the answer to the last commit may still be on its way at the first
+            while self._step < IMMEDIATE and not self._failed and idle < IDLE_POLLS:
+                idle = 0 if service.busy else idle + 1
+                self._wait(POLL_S)
         if self._failed:
             return self._give_up()
-        at_once = self._step >= AT_ONCE
+        at_once = self._step >= IMMEDIATE
         if at_once:
             self._notifier.say(STATUS=f"Queue manager {service.name}: {Stage.ENDING}")
-        self._work("end", lambda: service.end(at_once=at_once), until=KILL)
+        self._run_until("end", lambda: service.end(at_once=at_once), until=KILL)
         return self._done["end"].error
 
     def _give_up(self) -> BaseException:
         self._notifier.say(STOPPING=1, STATUS=f"Queue manager {self._service.name}: failed")
         why = self._service.manager.refusal
-        self._work("abandon", self._service.abandon, until=KILL)
+        self._run_until("abandon", self._service.abandon, until=KILL)
         return why or RuntimeError("the queue manager has failed")
 
     # ---- the main thread, and the others
 
-    def _begin(self, name: str, task: Callable[[], None]) -> None:
+    def _start_thread(self, name: str, task: Callable[[], None]) -> None:
         def run() -> None:
             error: BaseException | None = None
             try:
@@ -158,14 +158,14 @@ class Daemon:
 
         threading.Thread(target=run, name=name, daemon=True).start()
 
-    def _work(self, name: str, task: Callable[[], None], *, until: int) -> None:
+    def _run_until(self, name: str, task: Callable[[], None], *, until: int) -> None:
         """Have it done, unless somebody asks for that step meanwhile: then it is done no more, or goes on alone."""
-        self._begin(name, task)
+        self._start_thread(name, task)
         while name not in self._done and self._step < until:
-            self._hear(PATIENCE)
-            self._notifier.say(EXTEND_TIMEOUT_USEC=EXTENSION)
+            self._wait(EXTEND_EVERY_S)
+            self._notifier.say(EXTEND_TIMEOUT_USEC=EXTENSION_US)
 
-    def _hear(self, seconds: float | None) -> None:
+    def _wait(self, seconds: float | None) -> None:
         """Wait for a signal or a word, and note what it says."""
         for word in self._wakeups.wait(seconds):
             if isinstance(word, Done):
@@ -176,7 +176,7 @@ class Daemon:
                 self._step = max(self._step, word.step)
             elif isinstance(word, Failed):
                 self._failed = True
-            elif word in self._impatient:
+            elif word in self._escalating:
                 self._step += 1
             else:
                 self._step = max(self._step, STEP_OF.get(word, NOTHING))
@@ -187,9 +187,9 @@ class Daemon:
         """End as if killed: nothing is lost that was promised, the next start recovers."""
         saying = threading.Thread(target=self._service.say_killed, daemon=True)
         saying.start()
-        saying.join(MOMENT)  # no longer: the disk may hang
+        saying.join(SAY_KILLED_TIMEOUT_S)  # no longer: the disk may hang
         os.kill(os.getpid(), signal.SIGKILL)
-        os._exit(KILLED)  # process 1 of a container, which the system spares what it sends to itself
+        os._exit(KILLED_STATUS)  # process 1 of a container, which the system spares what it sends to itself
 
 
 def start_lines(manager: QueueManager, outdated: Iterable[str] = ()) -> list[str]:

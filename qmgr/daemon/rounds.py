@@ -22,11 +22,11 @@ from qmgr.logged import never_wait_for_room
 from qmgr.session import ServiceFace
 from qmgr.sockets import Gone
 
-ROUNDS = 8  # before a force, if there is enough to do
-LINGER = 100_000  # nanoseconds in which a client often has its next call: to sleep and be woken takes as long
-COMPANY = 32  # forces after the last one that several calls waited for
-PATIENCE_NS = 250_000_000  # that others wait for a force
-LAST_FORCE = 5.0  # seconds that it may take at the end
+ROUNDS_PER_FORCE = 8  # at most
+SPIN_NS = 100_000  # in which a client often has its next call: to sleep and be woken takes as long
+CONTENDED_FORCES = 32  # after the last one that several calls waited for
+SLOW_FORCE_NS = 250_000_000  # after which another thread serves those that do not wait for it
+LAST_FORCE_TIMEOUT_S = 5.0
 Waiting = dict[Calls, Answer]  # for a force, to be told this then
 
 
@@ -42,7 +42,7 @@ class _Turn:
     watched: bool = False  # by the beats, which look now and then whether a force takes long
     due: int = NEVER  # as of all that may take long
 
-    def tell(self, now: int) -> None:
+    def on_due(self, now: int) -> None:
         self.relieve(self, now)
 
 
@@ -57,7 +57,7 @@ class Rounds:
         self._lock = threading.Lock()  # of what the selector knows
         self._wake, self._woken = sockets.pair()
         self._selector.register(self._wake, selectors.EVENT_READ)
-        self._company = 0  # forces until a call counts as alone, for which the disk begins at once
+        self._contended = 0  # forces until a call counts as alone, for which the disk begins at once
         self._ended = False
         self._thread: threading.Thread | None = None
 
@@ -82,7 +82,7 @@ class Rounds:
         self._woken.send(b"x")
         thread = self._thread
         if thread is not None:
-            thread.join(LAST_FORCE)
+            thread.join(LAST_FORCE_TIMEOUT_S)
             if thread.is_alive():  # the disk hangs, and nothing more can be said to anybody
                 return
         left = [key.data for key in self._selector.get_map().values() if key.data is not None]
@@ -100,7 +100,7 @@ class Rounds:
     def relieve(self, turn: "_Turn", now: int) -> None:
         """Where a force keeps its thread for long another one serves the sockets that do not wait for that force."""
         with self._lock:
-            turn.due = turn.began + PATIENCE_NS
+            turn.due = turn.began + SLOW_FORCE_NS
             if turn.forcing and now < turn.due:
                 return
             turn.watched, turn.due = False, NEVER
@@ -122,29 +122,29 @@ class Rounds:
         never_wait_for_room()
         while not (turn.over or self._ended):
             try:
-                self._go_round(turn)
+                self._rounds_and_force(turn)
             except Exception as exc:  # for want of memory, say: who waited for an answer must not wait for ever
                 for calls in list(turn.waiting):
                     del turn.waiting[calls]
                     self._end(calls, EOFError())
                 text = f"answers to clients are lost ({type(exc).__name__}: {exc})"
-                self._have_done(partial(self._service.say, "AMQ6118", text=text), _nothing)
+                self._do_elsewhere(partial(self._service.say, "AMQ6118", text=text), _nothing)
 
-    def _go_round(self, turn: "_Turn") -> None:
+    def _rounds_and_force(self, turn: "_Turn") -> None:
         """Answer what comes, and whatever has come meanwhile, with one force."""
         highest = 0
-        for done in range(ROUNDS):
-            there = self._ready(0.0) if done else self._linger() or self._ready(None)
+        for done in range(ROUNDS_PER_FORCE):
+            there = self._ready(0.0) if done else self._spin() or self._ready(None)
             if not there:
                 break
             highest = max(highest, self._round(there, turn.waiting))
         if turn.waiting:
             self._force(turn, highest)
 
-    def _linger(self) -> list[Calls]:
-        """Those by whom something comes right after the round before."""
+    def _spin(self) -> list[Calls]:
+        """The sockets by which something comes right after the round before; looks for a moment without sleeping."""
         ticks = self._service.clock.elapsed_ns
-        end = ticks() + LINGER
+        end = ticks() + SPIN_NS
         while not (there := self._ready(0.0)) and ticks() < end:
             pass
         return there
@@ -155,15 +155,15 @@ class Rounds:
     def _round(self, there: list[Calls], waiting: Waiting) -> int:
         """Answer each of them once, those excepted that have to wait for a force; the LSN that this must reach."""
         highest = 0
-        pressed = self._service.sessions.pressed  # a call may have to wait for a checkpoint, and no other for that call
-        alone = not self._company and len(there) == 1
+        needs_checkpoint = self._service.sessions.needs_checkpoint  # no other call waits with one for it
+        alone = not self._contended and len(there) == 1
         for calls in there:
             if calls in waiting:  # what it says before it has its answer can wait
                 continue
             try:
                 data = calls.receive_now()
                 done = None
-                if calls.is_request(data) and not pressed:
+                if calls.is_quick_request(data) and not needs_checkpoint:
                     done = calls.answer(data, may_wait=False, soon=alone)
             except BlockingIOError:  # there was nothing after all
                 continue
@@ -173,12 +173,12 @@ class Rounds:
             if not data:
                 self._end(calls, None)
             elif done is None:
-                self._hand_over(calls, partial(calls.attend, data))
+                self._hand_over(calls, partial(calls.serve_request, data))
             elif done[1]:
                 waiting[calls] = done[0]
                 highest = max(highest, done[1])
             else:
-                self._tell(calls, done[0])
+                self._send(calls, done[0])
         return highest
 
     def _force(self, turn: "_Turn", lsn: int) -> None:
@@ -187,7 +187,7 @@ class Rounds:
         with self._lock:
             watched, turn.watched, turn.forcing = turn.watched, True, True
         if not watched:
-            turn.due = turn.began + PATIENCE_NS
+            turn.due = turn.began + SLOW_FORCE_NS
             self._beats.add(turn)
         try:
             self._service.sessions.log_held()
@@ -196,20 +196,20 @@ class Rounds:
             refused = exc
         with self._lock:
             turn.forcing = False
-        self._company = COMPANY if len(turn.waiting) > 1 else max(0, self._company - 1)
+        self._contended = CONTENDED_FORCES if len(turn.waiting) > 1 else max(0, self._contended - 1)
         for calls in list(turn.waiting):
             told = turn.waiting.pop(calls)
             try:
-                told = calls.settled(told, refused)
+                told = calls.after_force(told, refused)
             except Exception as exc:
                 self._end(calls, exc)
                 continue
             if turn.over:
                 self._hand_over(calls, partial(_send_rest, calls, iter((told,) if isinstance(told, bytes) else told)))
             else:
-                self._tell(calls, told)
+                self._send(calls, told)
 
-    def _tell(self, calls: Calls, told: Answer) -> None:
+    def _send(self, calls: Calls, told: Answer) -> None:
         """Send an answer; whoever does not read it is waited for elsewhere."""
         try:
             rest = calls.send_now(told)
@@ -221,7 +221,7 @@ class Rounds:
 
     # ---- with other threads
 
-    def _have_done(self, work: Callable[[], None], otherwise: Callable[[], None]) -> None:
+    def _do_elsewhere(self, work: Callable[[], None], otherwise: Callable[[], None]) -> None:
         """What is not for this thread; `otherwise` where the system has no more of them."""
         try:
             self._hands.do(work)
@@ -231,7 +231,7 @@ class Rounds:
     def _hand_over(self, calls: Calls, work: Callable[[], None]) -> None:
         """A thread has the socket until it has done this."""
         self._forget(calls)
-        self._have_done(partial(self._do_and_take_back, calls, work), partial(calls.end, None))
+        self._do_elsewhere(partial(self._do_and_take_back, calls, work), partial(calls.end, None))
 
     def _do_and_take_back(self, calls: Calls, work: Callable[[], None]) -> None:
         """In a thread of its own: does it, and brings the socket back unless that was its end."""
@@ -246,7 +246,7 @@ class Rounds:
         if exc is None or isinstance(exc, Gone):
             calls.end(exc)
         else:  # which is said in the error log
-            self._have_done(partial(calls.end, exc), partial(calls.end, None))
+            self._do_elsewhere(partial(calls.end, exc), partial(calls.end, None))
 
     def _forget(self, calls: Calls) -> None:
         with self._lock, contextlib.suppress(KeyError, ValueError):

@@ -24,8 +24,8 @@ from qmgr.ownership import refuse_root
 from qmgr.session import Sessions
 
 MODES = ("quiesce", "immediate", "preemptive")
-FEW = 25  # descriptors: what a few clients take, and a checkpoint with its files
-WAYS_OUT = {  # where a listener can't have its address and port
+MIN_DESCRIPTORS = 25  # for a few clients, and a checkpoint with its files
+LISTEN_ADVICE = {  # where a listener can't have its address and port
     errno.EADDRINUSE: "; end the program that has it, or give the listener another Port in {}",
     errno.EADDRNOTAVAIL: "; this machine has no such address, now at least: correct Address in {}",
     errno.EACCES: "; ports below 1024 are for privileged users: give the listener another Port in {}",
@@ -182,7 +182,7 @@ class Service:
                 listener = make(self, config)
                 self._start(listener)
             except OSError as exc:
-                text = sockets.why(exc) + WAYS_OUT.get(exc.errno or 0, "").format(self.location.ini)
+                text = sockets.system_message(exc) + LISTEN_ADVICE.get(exc.errno or 0, "").format(self.location.ini)
                 self.say("AMQ9218", name=config.name, address=config.address, port=config.port, text=text)
                 text = f"AMQ9218E: listener {config.name!r} can't use {config.address}, port {config.port}: {text}"
                 raise Unavailable(text, name=self.name) from exc
@@ -194,7 +194,7 @@ class Service:
         left = 0
         with contextlib.suppress(OSError), socket.socket() as lowest:  # that is free
             left = max(0, self.disk.max_descriptors() - lowest.fileno())
-        if left < FEW:
+        if left < MIN_DESCRIPTORS:
             self.say("AMQ9035", count=left)
 
     def _start(self, listener: Listener) -> None:

@@ -20,7 +20,7 @@ from logger.disk import NO_SPACE, process_numbers, retry_advice
 from logger.errors import LogError
 from qmgr import locations
 from qmgr.daemon.listeners import MAKERS
-from qmgr.daemon.process import Daemon, Teller
+from qmgr.daemon.process import Daemon, StartReporter
 from qmgr.daemon.service import Service
 from qmgr.errors import OWNER_ADVICE, IniError, InUse, MQError, NameError_, Reason, command_in
 from qmgr.translated import MORE_THREADS, NO_THREAD
@@ -89,7 +89,7 @@ def _by_reason(exc: MQError, text: str) -> tuple[int, str]:
 
 
 class Printer:
-    """A Teller for a terminal: where nothing can be printed, a queue manager starts and ends all the same."""
+    """A StartReporter for a terminal: where nothing can be printed, a queue manager starts and ends all the same."""
 
     def line(self, text: str) -> None:
         try:
@@ -131,7 +131,7 @@ def _fill_stdio() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free, which is this one
 
 
-def _serve(name: str, data_path: str | None, teller: Teller, *, background: bool) -> tuple[int, str]:
+def _serve(name: str, data_path: str | None, reporter: StartReporter, *, background: bool) -> tuple[int, str]:
     try:
         _raise_limit()
         service = Service(
@@ -145,14 +145,14 @@ def _serve(name: str, data_path: str | None, teller: Teller, *, background: bool
     except MQError as exc:
         return explain(exc)
 
-    def stray(args: threading.ExceptHookArgs) -> None:
+    def uncaught(args: threading.ExceptHookArgs) -> None:
         """A thread has ended with an error that nobody has caught."""
         with contextlib.suppress(AttributeError):  # there is no error log yet
             service.say("AMQ6118", text=f"{args.exc_value!r} in {args.thread.name if args.thread else 'a thread'}")
 
-    threading.excepthook = stray
+    threading.excepthook = uncaught
     try:
-        error = Daemon(service, teller, background=background).run()
+        error = Daemon(service, reporter, background=background).run()
     except (RuntimeError, MemoryError) as exc:  # a RuntimeError: the system has no more threads
         error = exc
     return (DONE, "") if error is None else explain(error)
@@ -161,7 +161,7 @@ def _serve(name: str, data_path: str | None, teller: Teller, *, background: bool
 # In a process of its own
 
 
-class PipeTeller:
+class PipeReporter:
     """Tells whoever holds the other end of the pipe; if that is gone, nobody."""
 
     def __init__(self, fd: int) -> None:
@@ -197,7 +197,7 @@ def background(name: str, data_path: str | None, line: Callable[[str], None]) ->
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        _be_the_child(name, data_path, write)
+        _run_child(name, data_path, write)
     os.close(write)
     with os.fdopen(read, encoding="utf-8") as told:
         for text in told:
@@ -211,23 +211,23 @@ def background(name: str, data_path: str | None, line: Callable[[str], None]) ->
     return UNEXPECTED, f"AMQ5008S: the process of queue manager {name!r} {how} while it started."
 
 
-def _be_the_child(name: str, data_path: str, write: int) -> NoReturn:
+def _run_child(name: str, data_path: str, write: int) -> NoReturn:
     code = UNEXPECTED
     while write in STDIO:  # which were closed
         write = os.dup(write)
-    teller = PipeTeller(write)
+    reporter = PipeReporter(write)
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # structlog would load it, for a terminal, in 40 ms
     try:
         _detach(write)
-        code, text = _serve(name, data_path, teller, background=True)
-        teller.failed(code, text)
+        code, text = _serve(name, data_path, reporter, background=True)
+        reporter.failed(code, text)
     except BaseException as exc:
-        teller.failed(*explain(exc))
+        reporter.failed(*explain(exc))
     finally:
         os._exit(code)  # what our parent would do at its end is not for us to do
 
 
-def _close_but(write: int) -> None:
+def _close_all_but(write: int) -> None:
     """Close all descriptors but those of stdin, stdout and stderr, and this one."""
     try:
         found = [int(each.name) for each in Path("/dev/fd").iterdir()]
@@ -248,6 +248,6 @@ def _detach(write: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in STDIO:
         os.dup2(null, fd)
-    _close_but(write)
+    _close_all_but(write)
     os.chdir("/")
     os.umask(0o077)

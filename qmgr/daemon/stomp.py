@@ -12,17 +12,17 @@ from qmgr.configuration import ListenerConfig
 from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.loop import LoopThread, borrow, give_back
 from qmgr.daemon.stomp_commands import Shared, StompCommands
-from qmgr.daemon.stomp_connection import Connection, Surroundings, Timing
+from qmgr.daemon.stomp_connection import Connection, ListenerState, Timing
 from qmgr.daemon.stomp_login import Login
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import context_of, say_why
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.session import ServiceFace
 
-REST = 0.1  # seconds before accepting is tried again, where the process has no descriptors left
-FAREWELL = 0.5  # seconds at most for connections to close by themselves when the listener is closed
-PAUSE = 0.005  # seconds between two looks
-FOREVER = 1e9  # seconds
+ACCEPT_RETRY_S = 0.1  # where the process has no descriptors left
+CLOSE_TIMEOUT_S = 0.5  # for connections to close by themselves when the listener is closed
+POLL_S = 0.005
+FOR_EVER_S = 1e9
 
 
 class StompListener:
@@ -43,7 +43,7 @@ class StompListener:
         self._tasks: list[asyncio.Task[None]] = []
         self._thread: LoopThread | None = None
         self._shared: Shared
-        self._around: Surroundings
+        self._state: ListenerState
         self._socket: socket.socket | None = None
         self._somebody: asyncio.Event
         self.port = config.port  # the one that it is, once started
@@ -72,7 +72,7 @@ class StompListener:
 
     async def _begin(self, thread: LoopThread) -> None:
         self._shared = Shared(self._service.sessions, self._login, self._timing, thread.loop, self._refusal)
-        self._around = Surroundings(
+        self._state = ListenerState(
             loop=thread.loop,
             forcer=thread.forcer,
             hands=thread.hands,
@@ -90,7 +90,7 @@ class StompListener:
         self._tasks = [thread.loop.create_task(self._accept(self._socket)), thread.loop.create_task(self._tick())]
 
     async def _accept(self, listening: socket.socket) -> None:
-        loop = self._around.loop
+        loop = self._state.loop
         service, name = self._service, self._config.name
         hardship = Hardship(service.clock.elapsed_ns, lambda text: service.say("AMQ9213", text=text))
         while True:
@@ -98,11 +98,11 @@ class StompListener:
                 client, _ = await loop.sock_accept(listening)
             except OSError as exc:  # no descriptors, say: those who are there are served on
                 hardship.met(f"listener {name!r} can't accept: {exc}{retry_advice(exc)}")
-                await asyncio.sleep(REST)
+                await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
             try:
-                while (stranger := self._strangers.come(client.close)) is None:
-                    await asyncio.sleep(PAUSE)
+                while (stranger := self._strangers.admit(client.close)) is None:
+                    await asyncio.sleep(POLL_S)
             except asyncio.CancelledError:
                 client.close()
                 raise
@@ -115,12 +115,12 @@ class StompListener:
         """TLS where there is, then it is a connection; or one that is told why it is none."""
         refusal = self._refusal()
         try:
-            await self._around.loop.connect_accepted_socket(
-                lambda: Connection(self._around, stranger, refusal),
+            await self._state.loop.connect_accepted_socket(
+                lambda: Connection(self._state, stranger, refusal),
                 client,
                 ssl=self._tls,
                 ssl_handshake_timeout=self._timing.connect if self._tls else None,
-                ssl_shutdown_timeout=FOREVER if self._tls else None,  # `Connection.tick` knows whether its client reads
+                ssl_shutdown_timeout=FOR_EVER_S if self._tls else None,  # `Connection.tick` watches its client
             )
             self._somebody.set()
         except OSError as exc:  # an SSLError is one
@@ -165,9 +165,9 @@ class StompListener:
                 self._somebody.clear()
                 await self._somebody.wait()
             await asyncio.sleep(self._timing.tick)
-            self._look_at_each(self._around.loop.time())
+            self._tick_all(self._state.loop.time())
 
-    def _look_at_each(self, now: float) -> None:
+    def _tick_all(self, now: float) -> None:
         for connection in list(self._connections):
             connection.tick(now)
 
@@ -203,9 +203,9 @@ class StompListener:
     async def _await_connections(self) -> None:
         """Wait until all are closed, but not for long."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 while self._connections:
-                    await asyncio.sleep(PAUSE)
+                    await asyncio.sleep(POLL_S)
 
     def _report(self, address: str, error: MQError) -> None:
         self._service.say("AMQ9209", address=address, channel="STOMP", text=str(error))

@@ -18,8 +18,8 @@ from qmgr.logged import Outcome, without_waiting
 from qmgr.session import Rights, Session, Sessions
 from qmgr.verbs import PutOptions
 
-LONGEST_BEAT = 10**7  # ms, two hours and more
-APPLICATION = 28  # characters, as MQ's APPLTAG has
+MAX_BEAT_MS = 10**7  # two hours and more
+MAX_APPLICATION_CHARS = 28  # as MQ's APPLTAG has
 
 
 @attrs.define
@@ -114,7 +114,7 @@ class StompCommands:
         timing = self._shared.timing
         certified = common_name(self._connection.certificate)
         said = Credentials(headers.get("login", ""), headers.get("passcode"), certified, self._connection.address)
-        application = "".join(filter(str.isprintable, headers.get("client-id", "")))[:APPLICATION]
+        application = "".join(filter(str.isprintable, headers.get("client-id", "")))[:MAX_APPLICATION_CHARS]
 
         def admit(rights: Rights) -> None:
             connection = self._connection
@@ -128,7 +128,7 @@ class StompCommands:
             session.on_stop = lambda: connection.next_turn_threadsafe(lambda: connection.fail(_stopped()))
             session.on_quiesce = lambda: connection.next_turn_threadsafe(connection.stop_deliveries)
             self._subscriptions = Subscriptions(connection, session)
-            self._transactions = Transactions(session, self._subscriptions.let_go)
+            self._transactions = Transactions(session, self._subscriptions.release_kept)
             offers = f"{timing.beat * 1000:.0f},{timing.wanted_beat * 1000:.0f}"
             told = {"version": dialect.version, "heart-beat": offers, "server": "qmgr", "session": str(session.number)}
             connection.send_frame("CONNECTED", told)
@@ -198,7 +198,7 @@ class StompCommands:
 
     def _check_not_ending(self) -> None:
         if self._session is not None and self._session.quiescing:
-            raise self._session.told_to_end()
+            raise self._session.quiescing_error()
         if self._shared.ending:
             raise Unavailable("the queue manager is ending; nothing new can begin", reason=Reason.Q_MGR_QUIESCING)
 
@@ -232,5 +232,5 @@ def _heart_beat(headers: dict[str, str]) -> tuple[float, float]:
     parts = [part.strip() for part in said.split(",")]
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
         raise Mistake(f"header heart-beat is two numbers of milliseconds, as 10000,10000, not {said[:100]!r}")
-    theirs, wanted = (min(int(part), LONGEST_BEAT) / 1000 for part in parts)
+    theirs, wanted = (min(int(part), MAX_BEAT_MS) / 1000 for part in parts)
     return theirs, wanted

@@ -4,10 +4,10 @@ Goals: nothing that a client does or leaves undone takes memory without bound, h
 ever; replies come in the order of what they answer, and only when the log is safe. What frames mean is in
 stomp_commands.py.
 
-A client that does not read: deliveries and its own frames stop while more than HIGH_WATER bytes wait for it, and it is
-cut off when that lasts. One that sends faster than the disk takes it: its frames stop while MOST_PENDING replies or
-MOST_BEHIND bytes wait, and of all clients while checkpoints do not keep up with what comes. What finds no room in the
-log waits for it in another thread; the frames behind it wait too, since they are to be done in their order.
+A client that does not read: deliveries and its own frames stop while more than HIGH_WATER_BYTES wait for it, and it is
+cut off when that lasts. One that sends faster than the disk takes it: its frames stop while MAX_PENDING replies or
+MAX_UNFORCED_BYTES wait, and those of all clients while checkpoints do not keep up with what comes. What finds no room
+in the log waits for it in another thread; the frames behind it wait too, since they are to be done in their order.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.logged import Outcome
 
-HIGH_WATER = 256 << 10  # bytes that wait to be sent
-MOST_PENDING = 1000  # actions that wait for a force
-A_WHILE = 0.05  # seconds until it is asked again whether a checkpoint has caught up
-MOST_BEHIND = 1 << 20  # bytes of log, to the last of this client's that a force is waited for
-SLICE = 64  # frames of one client before others have their turn
-STRANGER = Limits(head=6144, headers=50, body=2048)  # until CONNECT is accepted
-HEAD, HEADERS = 64 << 10, 500  # afterwards
+HIGH_WATER_BYTES = 256 << 10  # that wait to be sent
+MAX_PENDING = 1000  # actions that wait for a force
+OVERRUN_POLL_S = 0.05  # until it is asked again whether a checkpoint has caught up
+MAX_UNFORCED_BYTES = 1 << 20  # of log, to the last record of this client that a force is waited for
+FRAMES_PER_TURN = 64  # of one client, before others are served
+STRANGER_LIMITS = Limits(head=6144, headers=50, body=2048)  # until CONNECT is accepted
+MAX_HEAD_BYTES, MAX_HEADERS = 64 << 10, 500  # afterwards
 FAULTS = {Reason.CONNECTION_BROKEN, Reason.UNEXPECTED_ERROR}  # beside frames that can't be read: an operator hears
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux
 KEEPALIVE = [  # a peer whose machine is gone is found out within four minutes, also without heart-beats
@@ -76,7 +76,7 @@ class Commands(Protocol):
 
 
 @attrs.frozen
-class Surroundings:
+class ListenerState:
     """What all connections of a listener share."""
 
     loop: asyncio.AbstractEventLoop
@@ -92,7 +92,7 @@ class Surroundings:
     report: Callable[[str, MQError], None]  # (address, why) of a connection that is closed for a fault
 
 
-class _Gone(asyncio.Transport):
+class _LostTransport(asyncio.Transport):
     """The transport of a connection that is lost."""
 
     def is_closing(self) -> bool:
@@ -102,49 +102,58 @@ class _Gone(asyncio.Transport):
         """It is."""
 
 
-GONE = _Gone()
+LOST = _LostTransport()
 
 
 class Connection(asyncio.Protocol):
     """All of it runs in the loop."""
 
     __slots__ = (
-        *("address", "beats", "certificate", "closed", "dialect", "heard", "said", "wall_us"),
-        *("_around", "_asked", "_began", "_brings", "_closing", "_commands", "_deadline", "_farewell", "_held_up"),
-        *("_lsn", "_moved", "_out", "_out_size", "_parser", "_paused", "_pending", "_reading", "_refusal"),
-        *("_said_all", "_socket", "_stalled", "_stranger", "_transport", "_working"),
+        *("address", "beats", "certificate", "closed", "dialect", "received_at", "sent_at", "wall_us"),
+        *(
+            "_closing",
+            "_commands",
+            "_deadline",
+            "_farewell",
+            "_force_asked",
+            "_frame_began",
+            "_half_closed",
+            "_held_up",
+        ),
+        *("_is_sender", "_last_progress", "_listener", "_lsn", "_out", "_out_size", "_parser", "_paused", "_pending"),
+        *("_reading", "_refusal", "_socket", "_stalled_since", "_stranger", "_transport", "_working"),
     )
 
-    def __init__(self, around: Surroundings, stranger: Stranger, refusal: MQError | None = None) -> None:
+    def __init__(self, listener: ListenerState, stranger: Stranger, refusal: MQError | None = None) -> None:
         self.address = ""
         self.certificate: dict[str, Any] | None = None  # of the client, verified
         self.closed = False  # its session is over; at most what was sent last is still on its way
         self.dialect: Dialect = V12
         self.beats = (0.0, 0.0)  # seconds between two heart-beats: ours, the client's; 0: none
-        self.heard = self.said = 0.0
-        self.wall_us = around.wall_us
-        self._around = around
+        self.received_at = self.sent_at = 0.0
+        self.wall_us = listener.wall_us
+        self._listener = listener
         self._stranger: Stranger | None = stranger
         self._refusal = refusal
-        self._parser = Parser(STRANGER)
+        self._parser = Parser(STRANGER_LIMITS)
         self._commands: Commands | None = None
         self._transport: asyncio.Transport
         self._socket: Any = None
         self._deadline = 0.0  # to be connected by then; while closing, to be closed; 0: none
-        self._began = 0.0  # when a frame began that is not there yet; 0: none
-        self._stalled = 0.0  # since when the client reads nothing of what waits for it; 0: it does
-        self._moved = 0, 0  # `_progress` then
+        self._frame_began = 0.0  # when; 0: none is incomplete
+        self._stalled_since = 0.0  # when the client last read some of what waits for it; 0: nothing waits
+        self._last_progress = 0, 0  # as of then
         self._held_up = 0  # answers from other threads that are waited for
-        self._paused = False  # more than HIGH_WATER bytes wait
-        self._brings = False  # it is one that sends
+        self._paused = False  # more than HIGH_WATER_BYTES wait
+        self._is_sender = False  # it has sent a SEND
         self._reading = True
         self._working = False  # a turn for more frames is planned
         self._farewell: bytes | None = None  # sent when nothing is pending any more, and then it is closed
         self._closing = False
-        self._said_all = False  # the client has: nothing is read any more
+        self._half_closed = False  # by the client: nothing is read any more
         self._pending = 0  # actions that wait for a force
         self._lsn = 0  # of the last thing that was done
-        self._asked = 0  # a force up to here has been asked for
+        self._force_asked = 0  # up to here
         self._out: list[bytes] = []  # sent at the end of the turn
         self._out_size = 0
 
@@ -160,16 +169,16 @@ class Connection(asyncio.Protocol):
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio: for its own servers only
             for option, value in KEEPALIVE:
                 self._socket.setsockopt(socket.IPPROTO_TCP, option, value)
-        transport.set_write_buffer_limits(high=HIGH_WATER)
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if peer else ""
         self.certificate = transport.get_extra_info("peercert")
-        now = self._around.loop.time()
-        self.heard = self.said = now
-        self._deadline = now + self._around.timing.connect
-        self._around.connections.add(self)
+        now = self._listener.loop.time()
+        self.received_at = self.sent_at = now
+        self._deadline = now + self._listener.timing.connect
+        self._listener.connections.add(self)
         if self._refusal is None:
-            self._commands = self._around.commands(self)
+            self._commands = self._listener.commands(self)
         else:
             self.fail(self._refusal)
 
@@ -178,19 +187,19 @@ class Connection(asyncio.Protocol):
             self._socket.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
         if self.closed:
             return
-        self.heard = self._around.loop.time()
+        self.received_at = self._listener.loop.time()
         if self._stranger is not None:
             self._stranger.spoken = True
         self._parser.feed(data)
         if not self._working:
-            self._work()
+            self._do_frames()
 
     def eof_received(self) -> bool:
-        """The client says no more. It still hears what it is owed, but over TLS, where both ends end at once."""
+        """The client sends no more. It still gets the replies that are due, but over TLS both ends close at once."""
         self._flush()  # what this turn of the loop has to say: a transport that closes takes nothing more
         if self._closing or not self._pending or not self._transport.can_write_eof():
             return False  # close
-        self._said_all = True
+        self._half_closed = True
         if self._farewell is None:  # else it has said DISCONNECT
             self._leave(b"", in_order=False)
         return True
@@ -198,44 +207,44 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._end_session(in_order=False)
-        self._be_known()
-        self._around.connections.discard(self)
-        self._commands, self._transport = None, GONE  # with TLS 300 KB that would stay until Python finds cycles
+        self._leave_strangers()
+        self._listener.connections.discard(self)
+        self._commands, self._transport = None, LOST  # with TLS 300 KB that would stay until Python finds cycles
 
     def pause_writing(self) -> None:
         self._paused = True
-        self._stalled = self._around.loop.time()
+        self._stalled_since = self._listener.loop.time()
         self._regulate()
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._stalled = 0.0
+        self._stalled_since = 0.0
         self._resume()
         if self._commands is not None and not self.closed:
             self._commands.go_on()
 
     # ---- frames in
 
-    def _work(self) -> None:
+    def _do_frames(self) -> None:
         """Do what the frames ask for that are there, or a slice of it."""
         self._working = False
         parser = self._parser
         try:
-            for done in range(SLICE):
+            for done in range(FRAMES_PER_TURN):
                 if self._stopped():
                     break
                 frame = parser.next()
                 if frame is None:
                     if done or not parser.begun:
-                        self._began = 0.0
-                    if parser.begun and not self._began:
-                        self._began = self.heard
+                        self._frame_began = 0.0
+                    if parser.begun and not self._frame_began:
+                        self._frame_began = self.received_at
                     break
                 self._do(frame)
             else:
-                self._began = 0.0
+                self._frame_began = 0.0
                 self._working = True
-                self._around.loop.call_soon(self._work)
+                self._listener.loop.call_soon(self._do_frames)
         except MQError as exc:
             self.fail(exc)
         self._ask_for_rest()
@@ -243,16 +252,16 @@ class Connection(asyncio.Protocol):
 
     def _ask_for_rest(self) -> None:
         """A force of what was done and has asked for no receipt."""
-        if self._lsn > self._asked and not self.closed:
-            self._asked = self._lsn
-            self._around.forcer.ask(self._lsn, self._hear)
+        if self._lsn > self._force_asked and not self.closed:
+            self._force_asked = self._lsn
+            self._listener.forcer.ask(self._lsn, self._on_force)
 
     def _do(self, frame: Frame) -> None:
         """What goes wrong with a frame is told to the client."""
         receipt = frame.headers.get("receipt")
         try:
             assert self._commands is not None
-            self._brings = self._brings or frame.command == "SEND"
+            self._is_sender = self._is_sender or frame.command == "SEND"
             done = self._commands.do(frame)
         except Exception as exc:
             self._fail_for(exc, frame.command, receipt)
@@ -304,16 +313,16 @@ class Connection(asyncio.Protocol):
         self._held_up += 1
         self._pending += 1
         try:
-            self._around.hands.do(run)
+            self._listener.hands.do(run)
         except (RuntimeError, MemoryError):  # the system has no more threads
             run()
 
     def _stopped(self) -> bool:
         """No frame is taken for now."""
-        behind = self._lsn - self._around.forcer.safe
-        if self._paused or self._held_up or self.closed or self._pending >= MOST_PENDING or behind >= MOST_BEHIND:
+        behind = self._lsn - self._listener.forcer.safe
+        if self._paused or self._held_up or self.closed or self._pending >= MAX_PENDING or behind >= MAX_UNFORCED_BYTES:
             return True
-        return self._brings and self._around.overrun()
+        return self._is_sender and self._listener.overrun()
 
     def _regulate(self) -> None:
         """Read from the client or not, as there is room for what it asks."""
@@ -321,22 +330,22 @@ class Connection(asyncio.Protocol):
         if wanted != self._reading and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
-                self.heard = self._around.loop.time()  # what it said meanwhile was not heard
-                self._began = 0.0
+                self.received_at = self._listener.loop.time()  # what it said meanwhile was not heard
+                self._frame_began = 0.0
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
-        if not wanted and self._brings and self._around.overrun():  # nobody tells when that is over
-            self._around.loop.call_later(A_WHILE, self._resume)
+        if not wanted and self._is_sender and self._listener.overrun():  # nobody tells when that is over
+            self._listener.loop.call_later(OVERRUN_POLL_S, self._resume)
 
     def _resume(self) -> None:
         """What stopped frames may be over."""
-        if self._brings and not self.closed and self._around.overrun():
-            self._around.loop.call_later(A_WHILE, self._resume)
+        if self._is_sender and not self.closed and self._listener.overrun():
+            self._listener.loop.call_later(OVERRUN_POLL_S, self._resume)
             return
         if not self._working and not self._reading and not self._stopped():
             self._working = True
-            self._around.loop.call_soon(self._work)
+            self._listener.loop.call_soon(self._do_frames)
 
     def hold_up(self) -> None:
         """No frame is taken until `accepted`, or the end."""
@@ -348,30 +357,30 @@ class Connection(asyncio.Protocol):
 
     def accepted(self) -> None:
         """The client is who it says it is: the limits of a stranger are over."""
-        self._be_known()
+        self._leave_strangers()
         self._deadline = 0.0
         self._held_up = 0
         self._parser.dialect = self.dialect
-        self._parser.limits = Limits(HEAD, HEADERS, self._around.max_body)
+        self._parser.limits = Limits(MAX_HEAD_BYTES, MAX_HEADERS, self._listener.max_body)
         self._resume()
 
-    def _be_known(self) -> None:
+    def _leave_strangers(self) -> None:
         stranger, self._stranger = self._stranger, None
         if stranger is not None:
-            self._around.strangers.leave(stranger)
+            self._listener.strangers.leave(stranger)
 
     # ---- frames out
 
     @property
     def writable(self) -> bool:
-        return not self._paused and not self.closed and self._out_size < HIGH_WATER
+        return not self._paused and not self.closed and self._out_size < HIGH_WATER_BYTES
 
     def send(self, data: bytes) -> None:
         """With all else that this turn of the loop sends."""
         if self._closing:
             return
         if not self._out:
-            self._around.loop.call_soon(self._flush)
+            self._listener.loop.call_soon(self._flush)
         self._out.append(data)
         self._out_size += len(data)
 
@@ -380,11 +389,11 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         if self._out and not self._closing and not self._transport.is_closing():
-            full = self._out_size >= HIGH_WATER
+            full = self._out_size >= HIGH_WATER_BYTES
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
             self._out_size = 0
-            self.said = self._around.loop.time()
+            self.sent_at = self._listener.loop.time()
             self._transport.write(data)
             if full and self.writable and self._commands is not None:  # all of it went out at once
                 self._commands.go_on()
@@ -395,24 +404,24 @@ class Connection(asyncio.Protocol):
 
     def after(self, lsn: int, action: Callable[[], None]) -> None:
         """Do it when the log is safe up to the LSN, and after all that was to be done before."""
-        if not self._pending and lsn <= self._around.forcer.safe:
+        if not self._pending and lsn <= self._listener.forcer.safe:
             action()
             return
         self._pending += 1
-        if lsn > self._asked:
-            self._asked = lsn
+        if lsn > self._force_asked:
+            self._force_asked = lsn
 
         def forced(error: Exception | None) -> None:
             self._pending -= 1
             if error is None and not self._closing:
                 action()
-            self._hear(error)
+            self._on_force(error)
             if self._farewell is not None and not self._pending:
                 self._say_farewell()
 
-        self._around.forcer.ask(lsn, forced)
+        self._listener.forcer.ask(lsn, forced)
 
-    def _hear(self, error: Exception | None) -> None:
+    def _on_force(self, error: Exception | None) -> None:
         """A force is over, or has failed."""
         if error is None:
             self._resume()
@@ -420,11 +429,11 @@ class Connection(asyncio.Protocol):
             self.fail(error if isinstance(error, MQError) else Unavailable(str(error)))
 
     def next_turn(self, action: Callable[[], None]) -> None:
-        self._around.loop.call_soon(action)
+        self._listener.loop.call_soon(action)
 
     def next_turn_threadsafe(self, action: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._around.loop.call_soon_threadsafe(action)
+            self._listener.loop.call_soon_threadsafe(action)
 
     # ---- the end
 
@@ -433,7 +442,7 @@ class Connection(asyncio.Protocol):
         if self.closed:
             return
         if isinstance(error, FrameError) or error.reason in FAULTS:
-            self._around.report(self.address, error)
+            self._listener.report(self.address, error)
         reason = error.reason
         headers = {"message": str(error), "reason-code": str(int(reason)), "reason": reason.symbol}
         if receipt is not None:
@@ -463,10 +472,10 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._closing = True
         self._regulate()
-        timing = self._around.timing
-        self._moved = self._progress()
-        self._deadline = self._around.loop.time() + (timing.frame if self._waits() else timing.linger)
-        if self._transport.can_write_eof() and not self._said_all:
+        timing = self._listener.timing
+        self._last_progress = self._progress()
+        self._deadline = self._listener.loop.time() + (timing.frame if self._waits() else timing.linger)
+        if self._transport.can_write_eof() and not self._half_closed:
             with contextlib.suppress(OSError):  # the client has just gone
                 self._transport.write_eof()  # and read on: to close with bytes unread would throw away what was sent
         else:
@@ -481,7 +490,7 @@ class Connection(asyncio.Protocol):
     def _end_session(self, *, in_order: bool) -> None:
         if not self.closed:
             self.closed = True
-            self._parser = Parser(STRANGER)  # gives back what has come of a frame, not only when Python finds cycles
+            self._parser = Parser(STRANGER_LIMITS)  # frees what has come of a frame before Python finds cycles
             if self._commands is not None:
                 self._commands.end(in_order=in_order)
 
@@ -489,29 +498,31 @@ class Connection(asyncio.Protocol):
 
     def tick(self, now: float) -> None:
         """Called every so often: is something overdue?"""
-        timing = self._around.timing
+        timing = self._listener.timing
         if self._deadline and now >= self._deadline:
-            if self._closing and self._waits() and self._moved != (moved := self._progress()):
-                self._moved, self._deadline = moved, now + timing.frame
+            if self._closing and self._waits() and self._last_progress != (moved := self._progress()):
+                self._last_progress, self._deadline = moved, now + timing.frame
             elif self._closing:
                 self.cut()
             else:
                 self._overdue(f"no CONNECT was accepted within {timing.connect:g} seconds")
-        elif self._stalled:
+        elif self._stalled_since:
             self._check_stalled(now)
         elif not self.closed:
             if self._reading:
                 self._check_silent(now)
-            if self.beats[0] and now >= self.said + self.beats[0] - 2 * timing.tick:
+            if self.beats[0] and now >= self.sent_at + self.beats[0] - 2 * timing.tick:
                 self.send(HEART_BEAT)
 
     def _check_stalled(self, now: float) -> None:
         """Much waits for the client: does it read any of it?"""
         moved = self._progress()
-        if moved != self._moved:
-            self._stalled, self._moved = now, moved
-        elif now >= self._stalled + self._around.timing.frame:
-            self._around.report(self.address, _broken(f"it has read nothing for {self._around.timing.frame:g} seconds"))
+        if moved != self._last_progress:
+            self._stalled_since, self._last_progress = now, moved
+        elif now >= self._stalled_since + self._listener.timing.frame:
+            self._listener.report(
+                self.address, _broken(f"it has read nothing for {self._listener.timing.frame:g} seconds")
+            )
             self.cut()
 
     def _progress(self) -> tuple[int, int]:
@@ -519,19 +530,19 @@ class Connection(asyncio.Protocol):
 
         Over TLS the first stands still, since what is encrypted waits elsewhere.
         """
-        return self._transport.get_write_buffer_size(), sockets.outgoing(self._socket)[0]
+        return self._transport.get_write_buffer_size(), sockets.send_progress(self._socket)[0]
 
     def _waits(self) -> bool:
         """Is there anything that the client has not let us send yet?"""
-        return bool(self._transport.get_write_buffer_size()) or sockets.outgoing(self._socket)[1]
+        return bool(self._transport.get_write_buffer_size()) or sockets.send_progress(self._socket)[1]
 
     def _check_silent(self, now: float) -> None:
         """Is the client still there, and does it go on with what it has begun?"""
-        timing = self._around.timing
-        if self._began and now >= self._began + timing.frame:
+        timing = self._listener.timing
+        if self._frame_began and now >= self._frame_began + timing.frame:
             self._overdue(f"a frame was begun and not complete within {timing.frame:g} seconds")
-        elif self.beats[1] and now >= self.heard + self.beats[1] * timing.tolerance:
-            self._overdue(f"no heart-beat came for {now - self.heard:.1f} seconds; {self.beats[1]:g} were agreed")
+        elif self.beats[1] and now >= self.received_at + self.beats[1] * timing.tolerance:
+            self._overdue(f"no heart-beat came for {now - self.received_at:.1f} seconds; {self.beats[1]:g} were agreed")
 
     def _overdue(self, text: str) -> None:
         self.fail(_broken(text))

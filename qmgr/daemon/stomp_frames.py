@@ -22,11 +22,11 @@ CLIENT_COMMANDS = frozenset(
     {"CONNECT", "STOMP", "SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT"}
 )
 UNESCAPED = frozenset({"CONNECT", "STOMP", "CONNECTED"})
-LONGEST_COMMAND = max(map(len, CLIENT_COMMANDS))
+MAX_COMMAND_BYTES = max(map(len, CLIENT_COMMANDS))
 END = b"\0\n"  # of a frame of ours
 NUL_IN_HEAD = "a frame has a NUL before the empty line that ends its headers"
-REPEATED = 512  # bytes of a head at most that is known again
-NO_BODY = 16  # bytes in the place of a body where there can be none: a stray EOL is overlooked
+MAX_CACHED_HEAD_BYTES = 512  # a head that comes again is not decoded again
+STRAY_BODY_BYTES = 16  # where a frame has no body: stray EOLs are overlooked
 
 
 class FrameError(Mistake):
@@ -155,7 +155,7 @@ class Parser:
         self._begun = frame = self._decode_head(buffer[at:end])
         self._at = self._scan = body
         self._length = self._body_length(frame)
-        if frame.command == "SEND" and body - at <= REPEATED:
+        if frame.command == "SEND" and body - at <= MAX_CACHED_HEAD_BYTES:
             head = bytes(buffer[at:body])
             self._send = _Send(head, frame.headers, self._length, self.limits, self.dialect)
 
@@ -177,9 +177,9 @@ class Parser:
     def _check_unfinished(self, most: int) -> None:
         """Refuse at once what can't become a head any more: another protocol, say."""
         buffer, at = self._buffer, self._at
-        line, eol, _ = bytes(buffer[at : at + LONGEST_COMMAND + 2]).partition(b"\n")
+        line, eol, _ = bytes(buffer[at : at + MAX_COMMAND_BYTES + 2]).partition(b"\n")
         word = line.removesuffix(b"\r").decode("latin-1")
-        if not eol and len(word) <= LONGEST_COMMAND:
+        if not eol and len(word) <= MAX_COMMAND_BYTES:
             if not any(command.startswith(word) for command in CLIENT_COMMANDS):
                 raise _unknown_command(word)
         else:
@@ -242,7 +242,7 @@ class Parser:
         return length
 
     def _most(self, frame: Frame) -> int:
-        return self.limits.body if frame.command == "SEND" else NO_BODY
+        return self.limits.body if frame.command == "SEND" else STRAY_BODY_BYTES
 
     def _too_long(self, frame: Frame) -> FrameError:
         if frame.command != "SEND":

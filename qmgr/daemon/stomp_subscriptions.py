@@ -1,7 +1,8 @@
 """The subscriptions of one STOMP connection: what is taken from a queue for it, sent, and not acknowledged yet.
 
-A message goes this way: taken (held for this connection, so nobody else gets it) → coming (the log is being forced, or
-the client does not read) → sent → acknowledged, refused, or given back. With `ack:auto` it is got when it is taken.
+A message goes this way: taken (held for this connection, so nobody else gets it) → to be sent (the log is being
+forced, or the client does not read) → sent → acknowledged, refused, or given back. With `ack:auto` it is got when it
+is taken.
 """
 
 import enum
@@ -19,12 +20,12 @@ from qmgr.logged import without_waiting
 from qmgr.session import Session
 
 PREFETCH = 100  # messages sent and not acknowledged, unless SUBSCRIBE says otherwise
-MOST_PREFETCH = 1000
-MOST = 100  # subscriptions of a connection
-MOST_HELD = 5000  # messages that one connection holds
-MOST_BYTES = 64 << 20  # of their bodies, which are in memory as long
+MAX_PREFETCH = 1000
+MAX_SUBSCRIPTIONS = 100  # of a connection
+MAX_HELD = 5000  # messages that one connection holds
+MAX_HELD_BYTES = 64 << 20  # of their bodies, which are in memory as long
 BATCH = 32  # messages taken at a time
-LONGEST_ID = 255
+MAX_ID_CHARS = 255
 NOT_KEPT = ("browser", "exclusive", "activemq.exclusive")
 
 
@@ -75,9 +76,9 @@ class Subscription:
         self.ack = ack
         self.name = name if named else None
         self.sent: dict[int, Sent] = {}  # by the number of sending, in that order
-        self._getting: list[Delivery] = []  # with ack:auto, until there is room in the log for saying so
-        self._coming: deque[Delivery] = deque()
-        self._waiting = 0  # of those, how many a force is waited for
+        self._accepting: list[Delivery] = []  # with ack:auto, until there is room in the log for saying so
+        self._to_send: deque[Delivery] = deque()
+        self._unforced = 0  # of those, the last so many: a force is waited for
         self._group = group
         self._channel = group.channel
         self._session = group.session
@@ -102,7 +103,7 @@ class Subscription:
         """The same, but raises what `deliver` does: UnknownQueue, NotAuthorized, Inhibited …"""
         room = self._room()
         if room <= 0:
-            self._leave_line()
+            self._unwatch()
             return
         if self._watch is not None and not self._watch.is_set():
             return
@@ -110,29 +111,29 @@ class Subscription:
         taken: list[Delivery] = []
 
         def deliver() -> int:
-            found, lsn = self._session.deliver(self.queue, room, watch, max(1, MOST_BYTES - self._group.bytes))
+            found, lsn = self._session.deliver(self.queue, room, watch, max(1, MAX_HELD_BYTES - self._group.bytes))
             taken.extend(found)
             return lsn
 
         try:
             lsn = without_waiting(deliver)
         except MQError:
-            self._leave_line()  # and pass the word on, if it was for this one
+            self._unwatch()  # and pass the word on, if it was for this one
             raise
         if not isinstance(lsn, int):
-            self._leave_line()
+            self._unwatch()
             self._sift(room)
             return
         self._watch = None if taken else watch
         if not taken:
             return
-        got = without_waiting(lambda: self._get(taken)) if self.ack is Ack.AUTO else 0
+        got = without_waiting(lambda: self._accept(taken)) if self.ack is Ack.AUTO else 0
         self._group.hold(taken)
         if isinstance(got, int):
-            self._come(taken, max(lsn, got))
+            self._queue_for_client(taken, max(lsn, got))
         else:
-            self._getting = taken
-            self._channel.do_at_length(got, lambda end: self._come(taken, max(lsn, end)), "MESSAGE")
+            self._accepting = taken
+            self._channel.do_at_length(got, lambda end: self._queue_for_client(taken, max(lsn, end)), "MESSAGE")
 
     def _sift(self, room: int) -> None:
         """Have what was backed out too often moved away, for which the log has no room; then there may be others."""
@@ -145,18 +146,18 @@ class Subscription:
         work = partial(self._session.requeue_next, self.queue, room)
         self._channel.do_at_length(work, lambda lsn: self._channel.after(lsn, over), "MESSAGE")
 
-    def _get(self, taken: list[Delivery]) -> int:
+    def _accept(self, taken: list[Delivery]) -> int:
         try:
             return self._session.accept(taken)
         except MQError:
             self._session.release(taken)  # the client can't have seen them
             raise
 
-    def _come(self, taken: list[Delivery], lsn: int) -> None:
+    def _queue_for_client(self, taken: list[Delivery], lsn: int) -> None:
         """They are for the client, once the log is safe up to there."""
-        self._getting = []
-        self._coming += taken
-        self._waiting += len(taken)
+        self._accepting = []
+        self._to_send += taken
+        self._unforced += len(taken)
         self._channel.after(lsn, lambda: self._forced(len(taken)))
 
     def pump_soon(self) -> None:
@@ -167,23 +168,23 @@ class Subscription:
 
     def go_on(self) -> None:
         """The client reads again."""
-        self._send_coming()
+        self._send_ready()
         self.pump()
 
     def end(self) -> list[Delivery]:
         """Nothing more is taken; what is to be given back."""
         self._ended = True
-        self._leave_line()
-        if self.ack is Ack.AUTO:  # what is coming was got for the client, so it is sent
-            self._send_coming()
+        self._unwatch()
+        if self.ack is Ack.AUTO:  # what is to be sent was got for the client, so it is sent
+            self._send_ready()
             return []
-        back = [*self._acknowledged(list(self.sent)), *self._coming]
-        self._coming.clear()
+        back = [*self._acknowledged(list(self.sent)), *self._to_send]
+        self._to_send.clear()
         return back
 
     def unsent(self) -> list[Delivery]:
         """What the client can't have seen; none of what it got with ack:auto is given back."""
-        return self._getting if self.ack is Ack.AUTO else list(self._coming)
+        return self._accepting if self.ack is Ack.AUTO else list(self._to_send)
 
     def take(self, number: int) -> list[Delivery]:
         """What an ACK or NACK of this one is for."""
@@ -207,28 +208,28 @@ class Subscription:
         group = self._group
         if self._ended or group.stopped or group.full or not self._channel.writable:
             return 0
-        if self._sifting or self._getting or self._coming:
+        if self._sifting or self._accepting or self._to_send:
             return 0
-        return min(BATCH, MOST_HELD - group.held, self._prefetch - len(self.sent))
+        return min(BATCH, MAX_HELD - group.held, self._prefetch - len(self.sent))
 
     def _wake(self) -> None:
         """Called by any thread, under the queue manager's lock."""
         self._channel.next_turn_threadsafe(self.pump)
 
-    def _leave_line(self) -> None:
+    def _unwatch(self) -> None:
         watch, self._watch = self._watch, None
         if watch is not None:
             self._session.unwatch(self.queue, watch)
 
     def _forced(self, count: int) -> None:
-        self._waiting -= count
-        self._send_coming()
+        self._unforced -= count
+        self._send_ready()
         self.pump_soon()
 
-    def _send_coming(self) -> None:
-        coming, channel = self._coming, self._channel
-        while len(coming) > self._waiting and (channel.writable or self._ended):
-            delivery = coming.popleft()
+    def _send_ready(self) -> None:
+        to_send, channel = self._to_send, self._channel
+        while len(to_send) > self._unforced and (channel.writable or self._ended):
+            delivery = to_send.popleft()
             message = delivery.message
             headers = message_headers(message, channel.wall_us)
             if self.ack is Ack.AUTO:
@@ -265,7 +266,7 @@ class Subscriptions:
         self.session = session
         self.waiting: dict[str, tuple[Subscription, int]] = {}  # for an ACK: by all that it may say, what it means
         self.by_message_id = channel.dialect.version != "1.2"
-        self.held = self.bytes = 0  # messages that are coming, or sent and not acknowledged; of their bodies
+        self.held = self.bytes = 0  # messages to be sent, or sent and not acknowledged; of their bodies
         self.kept = 0  # bytes of bodies that transactions have acknowledged, which `bytes` counts too
         self.sent = 0  # messages so far that wait for an ACK
         self.stopped = False  # no more deliveries
@@ -279,12 +280,12 @@ class Subscriptions:
             raise Mistake("SUBSCRIBE has no id header; STOMP has it since 1.1")
         named = name is not None
         name = headers["destination"] if name is None else name
-        if not 1 <= len(name) <= LONGEST_ID:
-            raise Mistake(f"the id of a subscription has 1 to {LONGEST_ID} characters, not {len(name)}")
+        if not 1 <= len(name) <= MAX_ID_CHARS:
+            raise Mistake(f"the id of a subscription has 1 to {MAX_ID_CHARS} characters, not {len(name)}")
         if name in self._by_name:
             raise Mistake(f"subscription {name!r} is there already; UNSUBSCRIBE ends it", reason=Reason.OBJECT_IN_USE)
-        if len(self._by_name) >= MOST:
-            text = f"a STOMP connection may have {MOST} subscriptions at a time; end some of them"
+        if len(self._by_name) >= MAX_SUBSCRIPTIONS:
+            text = f"a STOMP connection may have {MAX_SUBSCRIPTIONS} subscriptions at a time; end some of them"
             raise Mistake(text, reason=Reason.HANDLE_NOT_AVAILABLE)
         _check_kept(headers)
         new = Subscription(self, name, headers["destination"], queue, _ack(headers), _prefetch(headers), named)
@@ -321,7 +322,7 @@ class Subscriptions:
     @property
     def full(self) -> bool:
         """The connection holds all that it may: one message always, whatever its transactions keep."""
-        return self.held >= MOST_HELD or (self.bytes >= MOST_BYTES and self.held > 0)
+        return self.held >= MAX_HELD or (self.bytes >= MAX_HELD_BYTES and self.held > 0)
 
     def hold(self, deliveries: list[Delivery]) -> None:
         self.held += len(deliveries)
@@ -336,17 +337,17 @@ class Subscriptions:
 
         Raises SyncpointLimit (2024) where transactions keep all that they may.
         """
-        if self.kept >= MOST_BYTES:
+        if self.kept >= MAX_HELD_BYTES:
             raise SyncpointLimit(
-                f"the transactions of a STOMP connection keep at most {MOST_BYTES} bytes of messages that they have "
-                f"acknowledged; end some of them"
+                f"the transactions of a STOMP connection keep at most {MAX_HELD_BYTES} bytes of messages that they "
+                f"have acknowledged; end some of them"
             )
         size = sum(len(one.message.body) for one in deliveries)
         self.kept += size
         self.bytes += size
         return size
 
-    def let_go(self, size: int) -> None:
+    def release_kept(self, size: int) -> None:
         """So many of them are not kept any more."""
         full = self.full
         self.kept -= size
@@ -410,6 +411,6 @@ def _ack(headers: dict[str, str]) -> Ack:
 
 def _prefetch(headers: dict[str, str]) -> int:
     said = headers.get("prefetch-count", headers.get("activemq.prefetchSize", str(PREFETCH)))
-    if not said.isascii() or not said.isdigit() or len(said) > 4 or not 1 <= int(said) <= MOST_PREFETCH:
-        raise Mistake(f"header prefetch-count is a number of messages from 1 to {MOST_PREFETCH}, not {said[:100]!r}")
+    if not said.isascii() or not said.isdigit() or len(said) > 4 or not 1 <= int(said) <= MAX_PREFETCH:
+        raise Mistake(f"header prefetch-count is a number of messages from 1 to {MAX_PREFETCH}, not {said[:100]!r}")
     return int(said)

@@ -10,9 +10,9 @@ from qmgr.logged import Outcome
 from qmgr.manager import UnitOfWork
 from qmgr.session import Session
 
-MOST = 100  # transactions that a connection may have open at a time
-MOST_REFUSED = 5000  # NACKs of all of them
-LONGEST_NAME = 255
+MAX_TRANSACTIONS = 100  # that a connection may have open at a time
+MAX_REFUSED = 5000  # NACKs of all of them
+MAX_NAME_CHARS = 255
 
 
 @attrs.define
@@ -25,10 +25,10 @@ class Transaction:
 class Transactions:
     """By the names that the client gave them."""
 
-    def __init__(self, session: Session, let_go: Callable[[int], None]) -> None:
-        """`let_go(bytes)` hears of bodies that a transaction has kept."""
+    def __init__(self, session: Session, release_kept: Callable[[int], None]) -> None:
+        """`release_kept(bytes)` hears of bodies that a transaction has kept."""
         self._session = session
-        self._let_go = let_go
+        self._release_kept = release_kept
         self._open: dict[str, Transaction] = {}
         self._refused = 0  # messages that are held until their transactions end
 
@@ -39,11 +39,11 @@ class Transactions:
         """Raises Mistake (2128: it is open already; 2017: too many), Unavailable (2161)."""
         if name in self._open:
             raise Mistake(f"transaction {name[:100]!r} is open already", reason=Reason.UOW_IN_PROGRESS)
-        if len(self._open) >= MOST:
-            text = f"a STOMP connection may have {MOST} transactions open at a time; end some of them"
+        if len(self._open) >= MAX_TRANSACTIONS:
+            text = f"a STOMP connection may have {MAX_TRANSACTIONS} transactions open at a time; end some of them"
             raise Mistake(text, reason=Reason.HANDLE_NOT_AVAILABLE)
-        if not 1 <= len(name) <= LONGEST_NAME:
-            raise Mistake(f"the name of a transaction has 1 to {LONGEST_NAME} characters, not {len(name)}")
+        if not 1 <= len(name) <= MAX_NAME_CHARS:
+            raise Mistake(f"the name of a transaction has 1 to {MAX_NAME_CHARS} characters, not {len(name)}")
         self._open[name] = Transaction(self._session.begin())
 
     def named(self, name: str) -> Transaction:
@@ -58,8 +58,8 @@ class Transactions:
         transaction = self.named(name)
         transaction.refused += deliveries
         self._refused += len(deliveries)
-        if self._refused > MOST_REFUSED:
-            text = f"the transactions of a STOMP connection may have {MOST_REFUSED} NACKs together; end some of them"
+        if self._refused > MAX_REFUSED:
+            text = f"the transactions of a STOMP connection may have {MAX_REFUSED} NACKs together; end some of them"
             raise SyncpointLimit(text)
 
     def commit(self, name: str) -> Outcome:
@@ -76,7 +76,7 @@ class Transactions:
         transaction = self.named(name)
         del self._open[name]
         self._refused -= len(transaction.refused)
-        self._let_go(transaction.kept)
+        self._release_kept(transaction.kept)
         return transaction
 
     def _give_back(self, transaction: Transaction, lsn: int) -> Outcome:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from logger.disk import PosixDisk
 
-MOST = 200  # of one listener
-SHARE = 32  # of the descriptors of the process that they may have: a part, since there may be several listeners
-LEAST = 8
-PATIENCE_NS = 1_000_000_000  # that each may take to say something, whoever else comes
+MAX_STRANGERS = 200  # of one listener
+DESCRIPTORS_PER_STRANGER = 32  # of the process, as far as there are as many: there may be several listeners
+MIN_STRANGERS = 8
+GRACE_NS = 1_000_000_000  # in which each may say something, whoever else comes
 
 
 class Stranger:
@@ -30,11 +30,13 @@ class Strangers:
     def __init__(self, ticks: Callable[[], int], crowded: Callable[..., None], most: int = 0) -> None:
         """`ticks()` in nanoseconds; `crowded(count=…)` is called when one has to go, once until there is room.
 
-        `most`: of them at a time; 0: as many as there are descriptors for, and MOST at the most.
+        `most`: of them at a time; 0: as many as there are descriptors for, and MAX_STRANGERS at the most.
         """
         self._ticks = ticks
         self._crowded = crowded
-        self._most = most or max(LEAST, min(MOST, PosixDisk().max_descriptors() // SHARE))
+        self._most = most or max(
+            MIN_STRANGERS, min(MAX_STRANGERS, PosixDisk().max_descriptors() // DESCRIPTORS_PER_STRANGER)
+        )
         self._full = False
         self._there: dict[Stranger, None] = {}  # in the order in which they came
         self._lock = threading.Lock()
@@ -42,13 +44,13 @@ class Strangers:
     def __len__(self) -> int:
         return len(self._there)
 
-    def come(self, cut: Callable[[], object]) -> Stranger | None:
+    def admit(self, cut: Callable[[], object]) -> Stranger | None:
         """One more; None: there is no room now, try again in a moment."""
         with self._lock:
             now = self._ticks()
             goes = None
             if len(self._there) >= self._most:
-                goes = self._next_to_go(now)
+                goes = self._evictable(now)
                 if goes is None:
                     return None
                 del self._there[goes]
@@ -61,8 +63,8 @@ class Strangers:
                 self._crowded(count=len(self))
         return new
 
-    def _next_to_go(self, now: int) -> Stranger | None:
-        patient = [one for one in self._there if now - one.came >= PATIENCE_NS]
+    def _evictable(self, now: int) -> Stranger | None:
+        patient = [one for one in self._there if now - one.came >= GRACE_NS]
         return next((one for one in patient if not one.spoken), patient[0] if patient else None)
 
     def leave(self, one: Stranger) -> None:

@@ -424,7 +424,7 @@ COMMANDS = {
 }
 
 VERBS = tuple(dict.fromkeys(verb for verb, _ in COMMANDS))
-SHORTEST_VERB = 3  # letters: DEF, DIS, ALT
+MIN_VERB_CHARS = 3  # DEF, DIS, ALT
 OBJECTS = {
     **{name: name for _, name in COMMANDS},
     "QL": "QLOCAL",

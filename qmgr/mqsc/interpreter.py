@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from qmgr.manager import QueueManager
 
 
-TRIES = 20  # to define or alter what others delete and define
+MAX_TRIES = 20  # to define or alter what others delete and define
 
 
 class Interpreter:
@@ -89,7 +89,7 @@ class Interpreter:
         attributes: dict[str, Any],
     ) -> None:
         """Define an object; REPLACE alters the one that is there, unless somebody deletes it at this moment."""
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             try:
                 define(statement.name, **attributes)
                 return

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import attrs
 
-LONGEST_LINE = 2048
-LONGEST_COMMAND = 32_762
+MAX_LINE_CHARS = 2048
+MAX_COMMAND_CHARS = 32_762
 BYTE_ORDER_MARK = "\ufeff"  # which some editors put at the beginning of a file
-LAST = ("END", "EXIT", "QUIT")
+LAST_COMMANDS = ("END", "EXIT", "QUIT")
 
 
 @attrs.frozen
@@ -25,7 +25,7 @@ class Command:
     @property
     def last(self) -> bool:
         """Does it say that no other follows?"""
-        return self.text.strip(" ;").upper() in LAST
+        return self.text.strip(" ;").upper() in LAST_COMMANDS
 
     def place(self, offset: int) -> tuple[int, int]:
         """The line and the column, both from 1 on, of this offset in the text."""
@@ -62,8 +62,8 @@ class Lines:
         stripped = part if self._from_the_first_column and self._places else part.lstrip()
         self._places.append((len(self._text), self._number, 1 + len(part) - len(stripped)))
         self._text += stripped
-        if len(line) > LONGEST_LINE:
-            self._fault = self._fault or f"line {self._number} is longer than {LONGEST_LINE} characters"
+        if len(line) > MAX_LINE_CHARS:
+            self._fault = self._fault or f"line {self._number} is longer than {MAX_LINE_CHARS} characters"
         self._from_the_first_column = goes_on and joiner == "-"
         return None if goes_on else self._made()
 
@@ -76,8 +76,8 @@ class Lines:
 
     def _made(self) -> Command:
         fault = self._fault
-        if len(self._text) > LONGEST_COMMAND:
-            fault = fault or f"the command is longer than {LONGEST_COMMAND} characters"
+        if len(self._text) > MAX_COMMAND_CHARS:
+            fault = fault or f"the command is longer than {MAX_COMMAND_CHARS} characters"
         made = Command(self._text, tuple(self._places), fault)
         self._text, self._places, self._fault = "", [], ""
         self._from_the_first_column = False

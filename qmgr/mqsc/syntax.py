@@ -8,14 +8,14 @@ import attrs
 
 from qmgr.mqsc import grammar
 from qmgr.mqsc.grammar import COMMANDS, Naming, Row
-from qmgr.mqsc.source import LONGEST_LINE, Command
+from qmgr.mqsc.source import MAX_LINE_CHARS, Command
 from qmgr.mqsc.tokens import Kind, Parameter, SyntaxFault, Token, parameters
 from qmgr.mqsc.values import Name, Value, Words, either
 from qmgr.mqsc.where import COMPARE, Condition
 
-NEAR = 0.7  # how much of two words is the same: what is less like is another attribute
-A_FEW = 24  # words that a sentence names
-MOST_OF_A_WORD = 40  # characters that are compared with words that are known
+SIMILARITY = 0.7  # of two words; what is less like is another attribute
+MAX_LISTED_WORDS = 24
+MAX_COMPARED_CHARS = 40  # of a word, with words that are known
 
 
 @attrs.frozen(kw_only=True)
@@ -34,7 +34,7 @@ class Statement:
 def parse(command: Command) -> Statement:
     """What the command asks for. Raises SyntaxFault."""
     if command.fault:
-        raise SyntaxFault(len(command.text) if len(command.text) <= LONGEST_LINE else 0, command.fault)
+        raise SyntaxFault(len(command.text) if len(command.text) <= MAX_LINE_CHARS else 0, command.fault)
     words = parameters(command.text)
     if not words:
         raise SyntaxFault(len(command.text), "a command was expected")
@@ -66,7 +66,7 @@ def _row(words: list[Parameter], length: int) -> Row:
 
 
 def _abbreviates(word: str, verb: str) -> bool:
-    return verb.startswith(word) and (len(word) >= grammar.SHORTEST_VERB or word == verb)
+    return verb.startswith(word) and (len(word) >= grammar.MIN_VERB_CHARS or word == verb)
 
 
 def _objects(verb: str) -> list[str]:
@@ -143,11 +143,13 @@ class _Statement:
         """What may have been meant, or what there is."""
         row = self.row
         known = list(dict.fromkeys([*row.options, *(["ALL", "WHERE"] if row.shows else []), *row.settings, *row.shows]))
-        near = difflib.get_close_matches(name[:MOST_OF_A_WORD], [word for word in known if word != name], cutoff=NEAR)
+        near = difflib.get_close_matches(
+            name[:MAX_COMPARED_CHARS], [word for word in known if word != name], cutoff=SIMILARITY
+        )
         if near:
             return f"did you mean {either(near)}?"
-        more = f" and {len(known) - A_FEW} more" if len(known) > A_FEW else ""
-        return f"it has {', '.join(known[:A_FEW])}{more}" if known else "it has no keywords"
+        more = f" and {len(known) - MAX_LISTED_WORDS} more" if len(known) > MAX_LISTED_WORDS else ""
+        return f"it has {', '.join(known[:MAX_LISTED_WORDS])}{more}" if known else "it has no keywords"
 
     def _once(self, word: Parameter, name: str) -> None:
         if name in self.settings or name in self.options or (name == "WHERE" and self.where is not None):

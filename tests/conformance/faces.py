@@ -116,7 +116,7 @@ class AwaitedInProcess(InProcess):
         if self._running is None:
             opened: Any = qmgr.aio.start(NAME, data_path=self.data_path)
             self._awaited = self._loop.run(lambda: opened)
-            self._running = self._awaited._way._manager
+            self._running = self._awaited._backend._manager
         self.qm = cast(qmgr.QueueManager, Awaited(self._awaited, self._loop))
 
     def stop(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import qmgr
-from qmgr.daemon.process import IMPATIENT, STEP_OF
+from qmgr.daemon.process import ESCALATING, STEP_OF
 from tests.commands import Commands
 from tests.daemon import stomp_world
 from tests.daemon.daemons import Daemons
@@ -51,7 +51,7 @@ def client(server: Server) -> Iterator[Client]:
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
     """A daemon that has ended leaves its process deaf to them, and what that starts."""
-    before = {number: signal.getsignal(number) for number in (*IMPATIENT, *STEP_OF, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in (*ESCALATING, *STEP_OF, signal.SIGHUP)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -29,7 +29,7 @@ async def connected(served: Served) -> AsyncIterator[qmgr.aio.Connection]:
 
 
 def pool_of(qm: qmgr.aio.Connection) -> Pool:
-    return cast(Outside, qm._way)._pool
+    return cast(Outside, qm._backend)._pool
 
 
 async def cancelled(task: "asyncio.Task[Any]") -> None:
@@ -50,12 +50,12 @@ async def no_socket(qm: qmgr.aio.Connection) -> AsyncIterator[None]:
     """In the block all of them are in use, and who wants one stands in line."""
     pool = pool_of(qm)
     for _ in range(pool.link.calls):
-        await pool._room.acquire()
+        await pool._slots.acquire()
     try:
         yield
     finally:
         for _ in range(pool.link.calls):
-            pool._room.release()
+            pool._slots.release()
 
 
 async def nothing_is_open(served: Served) -> None:
@@ -221,9 +221,9 @@ def test_a_socket_of_a_session_that_is_lost_is_not_asked(served: Served) -> None
             async with no_socket(qm):
                 committing = asyncio.create_task(unit.commit())
                 await asyncio.sleep(0.01)
-                pool_of(qm)._room.release()
+                pool_of(qm)._slots.release()
                 pool_of(qm).close()
-                await pool_of(qm)._room.acquire()
+                await pool_of(qm)._slots.acquire()
             with pytest.raises(BackedOut):
                 await committing
 

@@ -20,7 +20,7 @@ import qmgr.aio
 from qmgr import Reason, UowState, Xid, locations
 from qmgr.aio.channel import Pool
 from qmgr.aio.outside import Outside
-from qmgr.daemon.client import MOST_FAR_SOCKETS, Client
+from qmgr.daemon.client import MAX_REMOTE_SOCKETS, Client
 from qmgr.errors import (
     BackedOut,
     MQError,
@@ -92,13 +92,13 @@ def test_calls_of_more_tasks_than_there_may_be_sockets_stand_in_line_behind_no_w
 
     async def main(url: str) -> None:
         async with asyncio.timeout(60), qmgr.aio.connect(url) as qm:
-            cancelled = [asyncio.create_task(qm.status()) for _ in range(MOST_FAR_SOCKETS + 8)]
+            cancelled = [asyncio.create_task(qm.status()) for _ in range(MAX_REMOTE_SOCKETS + 8)]
             await asyncio.sleep(0)  # sockets are being opened, or stood in line for
             for task in cancelled:
                 task.cancel()
             await asyncio.wait(cancelled)
             await qm.status()
-            waiting = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(MOST_FAR_SOCKETS + 8)]
+            waiting = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(MAX_REMOTE_SOCKETS + 8)]
             working = [asyncio.create_task(transfers(qm, number)) for number in range(100)]
             await asyncio.gather(*working)
             refused = [task.exception() for task in waiting if task.done()]
@@ -132,7 +132,7 @@ def test_of_calls_for_which_the_daemon_refuses_a_socket_only_the_surplus_is_refu
 
     async def main(url: str) -> None:
         async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
-            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", MOST)
+            monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", MOST)
             unit = qm.begin()
             await unit.put("B", b"kept")
             told = set(chain(*await asyncio.gather(*[comes_back(qm) for _ in range(MOST + 8)])))
@@ -157,7 +157,7 @@ def test_what_the_daemon_has_not_seen_yet_that_it_was_given_up_takes_nobodys_pla
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gets are cancelled, which closes their sockets; those of the calls behind them come before the daemon knows."""
-    monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", MOST)
+    monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", MOST)
     leave = Client.leave
 
     def later(client: Client, sock: Any) -> None:
@@ -194,7 +194,7 @@ def test_a_socket_that_can_not_be_made_is_not_a_session_that_is_lost(
         async with asyncio.timeout(30), qmgr.aio.connect(url, ca=signer.path) as qm:
             unit = qm.begin()
             await unit.put("B", b"kept")
-            idle = cast(Any, qm)._way._pool._idle
+            idle = cast(Any, qm)._backend._pool._idle
             waiting = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(len(idle))]
             while idle:
                 await asyncio.sleep(0.01)
@@ -240,7 +240,7 @@ def test_an_end_of_a_unit_for_which_there_is_no_socket_is_refused_and_can_be_cal
 
     async def main(url: str) -> None:
         async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
-            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", MOST)
+            monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", MOST)
             unit, other = qm.begin(xid), qm.begin()
             await unit.put("B", b"first")
             if sends:
@@ -699,7 +699,7 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_the_next_fre
         line = served.manager._engine.state.queues["A"].waiters.line
         async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
             await qm.put("B", b"x")
-            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", MOST)
+            monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", MOST)
             with pytest.raises(ValueError):
                 async with qm.consume("B") if loop else contextlib.nullcontext() as consumer, qm.begin() as unit:
                     if consumer is None:
@@ -752,8 +752,8 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_a_socket_tha
     async def main(url: str) -> None:
         async with asyncio.timeout(30), qmgr.aio.connect(url) as qm:
             await qm.put("B", b"x")
-            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
-            joined = Pool._joined
+            monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
+            joined = Pool._join
 
             async def refused_late(pool: Pool) -> Any:
                 try:
@@ -764,7 +764,7 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_a_socket_tha
                         await asyncio.wait([waiting])
                     raise
 
-            monkeypatch.setattr(Pool, "_joined", refused_late)
+            monkeypatch.setattr(Pool, "_join", refused_late)
             with pytest.raises(ValueError):
                 async with qm.begin() as unit:
                     await unit.get("B")
@@ -775,11 +775,11 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_a_socket_tha
             if how == "cancelled":
                 assert len(served.manager.transactions()) == 1
                 waiting.cancel()
-            pool = cast(Outside, qm._way)._pool
+            pool = cast(Outside, qm._backend)._pool
             while served.manager.transactions() or not pool._idle:
                 await asyncio.sleep(0.01)
             assert (await qm.get("B")).body == b"x"
-            assert pool._room._value == MOST_FAR_SOCKETS
+            assert pool._slots._value == MAX_REMOTE_SOCKETS
 
     with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
         asyncio.run(main(f"qmgr://{place}"))
@@ -799,7 +799,7 @@ def test_a_browse_whose_page_or_close_finds_no_socket_is_let_go_of_later(
             if refused == "close":
                 await browse.aclose()
             with monkeypatch.context() as patched:
-                patched.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+                patched.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
                 waiting = asyncio.create_task(qm.get("B", wait=None))
                 while not served.manager._engine.state.queues["B"].waiters.line:
                     await asyncio.sleep(0.01)
@@ -832,7 +832,7 @@ def test_a_prepare_that_was_cancelled_is_not_said_to_be_backed_out_before_it_is(
                 prepare(session, unit)
 
             monkeypatch.setattr(Session, "prepare", late)
-            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+            monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
             with pytest.raises(TimeoutError):
                 async with qm.begin(Xid(1, b"g", b"b")) as unit:
                     await unit.put("B", b"x")

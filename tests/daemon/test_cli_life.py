@@ -535,7 +535,7 @@ def test_a_daemon_that_says_nothing_is_not_available(
 ) -> None:
     process = daemons.made()
     monkeypatch.setenv("QMGR_DATA_PATH", str(daemons.data))
-    monkeypatch.setattr(link, "HANDSHAKE", 0.1)
+    monkeypatch.setattr(link, "HANDSHAKE_TIMEOUT_S", 0.1)
     halt(process)
     try:
         assert qm(shlex.split(words)) == code

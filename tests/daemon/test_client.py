@@ -78,7 +78,7 @@ def test_a_replay_that_is_closed_where_there_is_no_socket_lets_go_of_the_log_lat
     linear.manager.put_many("A", [b"x"] * 10)
     with far(linear, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as client:
         [theirs] = [one for one in gc.get_objects() if type(one) is Client and not one.closed]
-        monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+        monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
         with pytest.raises(ValueError), client.replay("A", "oldest"):
             waiting = Call(lambda: client.get("B", wait=LONG))
             waits(linear, "B")
@@ -107,7 +107,7 @@ def test_a_replay_whose_call_never_came_to_the_daemon_lets_go_of_the_log_later(
         replay = client.replay("A", "oldest")
         with monkeypatch.context() as patched:
             if how == "no socket":
-                patched.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+                patched.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
                 waiting = Call(lambda: client.get("B", wait=LONG))
                 waits(linear, "B")
             else:

@@ -13,7 +13,7 @@ import pytest
 import qmgr
 from logger.clock import SystemClock
 from qmgr import sockets, wire
-from qmgr.daemon.client import REMEMBERED
+from qmgr.daemon.client import MAX_ENDED_UNITS
 from qmgr.errors import (
     BackedOut,
     UnitOfWorkEnded,
@@ -321,13 +321,13 @@ def test_row_77_units_of_work_that_were_rolled_back_are_forgotten_though_their_c
     served.manager.alter(max_handles=2)
     raw, engine = Raw(served.path), served.manager._engine
     [theirs] = served.listener._clients._clients.values()
-    for number in range(1, 3 * REMEMBERED):
+    for number in range(1, 3 * MAX_ENDED_UNITS):
         assert raw.calls.ask(wire.put(wire.BEGIN, number, "A", b"x", {}))[1].op == wire.OK
         unit = theirs.units[number][0]._unit
         with engine.lock:
             unit.evicted = True
             engine.back_out_locked(unit)
-    assert len(theirs.units) < 2 * REMEMBERED
+    assert len(theirs.units) < 2 * MAX_ENDED_UNITS
     error = raw.calls.refused(wire.request(wire.COMMIT, 0, number))
     assert isinstance(error, BackedOut), "the last ones are known"
     raw.close()
@@ -336,11 +336,11 @@ def test_row_77_units_of_work_that_were_rolled_back_are_forgotten_though_their_c
 def test_row_77_of_units_of_work_that_have_ended_the_last_ones_are_remembered(served: Served) -> None:
     raw = Raw(served.path)
     [theirs] = served.listener._clients._clients.values()
-    last = REMEMBERED + 10
+    last = MAX_ENDED_UNITS + 10
     for number in range(1, last + 1):
         raw.calls.ask(wire.put(wire.BEGIN, number, "B", b"x", {"persistent": False}))
         assert raw.calls.ask(wire.request(wire.COMMIT, 0, number))[1].op == wire.OK
-    assert len(theirs._ended) == REMEMBERED
+    assert len(theirs._ended) == MAX_ENDED_UNITS
     assert not theirs.units
     assert "is committed" in str(raw.calls.refused(wire.request(wire.COMMIT, 0, last)))
     raw.close()
@@ -367,7 +367,7 @@ def test_row_78_a_session_is_replaced_by_its_own_user_only(served: Served, conne
 def test_row_77_units_of_work_that_end_before_they_begin_are_bounded(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qmgr.daemon.client.MOST_UNBEGUN", 3)
+    monkeypatch.setattr("qmgr.daemon.client.MAX_UNBEGUN", 3)
     raw = Raw(served.path)
     for number in range(1, 4):
         assert raw.calls.ask(wire.request(wire.BACKOUT, wire.BEGIN, number))[1].op == wire.OK

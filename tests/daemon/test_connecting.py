@@ -351,7 +351,7 @@ def test_a_browse_that_nobody_reads_is_given_up_by_one_thread_only(served: Serve
             return super().pop(at)
 
     with served.connect() as connection:
-        connection._link.leftover = Taken([1])
+        connection._link.unclosed_cursors = Taken([1])
         assert [queue.name for queue in connection.queues()] == ["A", "B"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import qmgr
 from qmgr import Reason, UowState, Xid, link, sockets
-from qmgr.daemon.client import MOST_FAR_SOCKETS, REMEMBERED
+from qmgr.daemon.client import MAX_ENDED_UNITS, MAX_REMOTE_SOCKETS
 from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Unavailable, UnitOfWorkEnded
 from tests.daemon.serving import LONG, Served, until, waits
 from tests.daemon.test_client import far
@@ -218,7 +218,7 @@ def test_an_end_for_which_there_is_no_socket_is_refused_and_can_be_called_again(
         if "of" in end:
             unit.prepare()
         before, call = unit.state, getattr(unit, end.split()[0])
-        monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+        monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
         waiting = Call(lambda: connection.get("A", wait=LONG))
         waits(served)
         with pytest.raises(Unavailable) as caught:
@@ -238,7 +238,7 @@ def test_a_prepare_for_which_there_was_no_socket_leaves_a_unit_that_its_block_ba
     """Nobody had asked the daemon, and still it counted as prepared: the block left it open, its message locked."""
     with far(served, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as connection:
         connection.put("B", b"x")
-        monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+        monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
         with pytest.raises(ValueError), connection.begin(XID) as unit:
             unit.get("B")
             waiting = Call(lambda: connection.get("A", wait=LONG))
@@ -265,13 +265,13 @@ def test_of_an_end_that_was_never_asked_for_since_the_connection_was_lost_it_is_
         unit.send("B", b"y")
     waiting = Call(lambda: connection.get("A", wait=LONG))
     waits(served)
-    another = link.Link._another
+    another = link.Link._new_socket
 
     def lost(here: link.Link) -> sockets.Socket:
         lose(served, connection)
         return another(here)
 
-    monkeypatch.setattr(link.Link, "_another", lost)
+    monkeypatch.setattr(link.Link, "_new_socket", lost)
     with pytest.raises(Unavailable if "of" in end else BackedOut, match="in doubt" if "of" in end else "backed out"):
         getattr(unit, end.split()[0])()
     with pytest.raises(MQError):
@@ -284,13 +284,13 @@ def test_of_an_end_that_was_never_asked_for_since_the_connection_was_lost_it_is_
 def test_a_call_that_was_never_asked_for_since_the_connection_was_lost_says_so(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    another = link.Link._another
+    another = link.Link._new_socket
 
     def lost(here: link.Link) -> sockets.Socket:
         lose(served, connection)
         return another(here)
 
-    monkeypatch.setattr(link.Link, "_another", lost)
+    monkeypatch.setattr(link.Link, "_new_socket", lost)
     with pytest.raises(Unavailable, match="nothing of this call was done") as caught:
         connection.put("A", b"x")
     assert caught.value.reason is Reason.CONNECTION_BROKEN
@@ -347,8 +347,8 @@ def test_a_get_that_waits_leaves_a_socket_to_the_other_calls(served: Served) -> 
         connection.put("B", b"x")
         with pytest.raises(ValueError), connection.begin() as unit:
             unit.get("B")
-            waiting = [Call(lambda: connection.get("A", wait=LONG)) for _ in range(MOST_FAR_SOCKETS - 1)]
-            waits(served, "A", MOST_FAR_SOCKETS - 1)
+            waiting = [Call(lambda: connection.get("A", wait=LONG)) for _ in range(MAX_REMOTE_SOCKETS - 1)]
+            waits(served, "A", MAX_REMOTE_SOCKETS - 1)
             for get in (lambda: connection.get("A", wait=LONG), lambda: connection.get_many("A", 2, wait=None)):
                 with pytest.raises(Unavailable, match="31 calls at a time") as caught:
                     get()
@@ -373,7 +373,7 @@ def test_a_unit_of_work_that_nobody_could_back_out_is_backed_out_by_the_next_fre
 
         def leaves(unit: qmgr.client.RemoteUnit) -> None:
             units.append(unit)
-            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+            monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
             waiting.append(Call(lambda: connection.get("A", wait=LONG)))
             waits(served)
             raise ValueError
@@ -406,7 +406,7 @@ def test_a_backout_whose_socket_another_call_has_taken_goes_by_the_one_after(
 
     with far(served, authentication=("NONE",)) as place, qmgr.connect(f"qmgr://{place}") as connection:
         connection.put("B", b"x")
-        monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+        monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
         with pytest.raises(ValueError), connection.begin() as unit:
             unit.get("B")
             waiting = waits_in_it()
@@ -432,7 +432,7 @@ def test_a_commit_that_was_interrupted_may_have_been_done_when_its_unit_can_be_b
         unit, waiting = connection.begin(), []
 
         def waits_in_it() -> None:
-            monkeypatch.setattr("qmgr.daemon.client.MOST_FAR_SOCKETS", 1)
+            monkeypatch.setattr("qmgr.daemon.client.MAX_REMOTE_SOCKETS", 1)
             waiting.append(Call(lambda: connection.get("A", wait=LONG)))
             waits(served)
 
@@ -441,7 +441,7 @@ def test_a_commit_that_was_interrupted_may_have_been_done_when_its_unit_can_be_b
             Strikes(monkeypatch, 1, waits_in_it)
         served.manager.put("A", b"x")
         waiting[0].outcome()
-        until(lambda: not connection._link.unended and len(connection._link._idle) == 1)
+        until(lambda: not connection._link.pending_backouts and len(connection._link._idle) == 1)
         assert unit.state is UowState.COMMITTED
         assert bodies(served.manager, "B") == [b"x"]
 
@@ -455,7 +455,7 @@ def test_an_interrupted_commit_that_the_daemon_remembers_no_more_is_not_said_to_
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         Strikes(patched)
         unit.commit()
-    for _ in range(REMEMBERED + 1):
+    for _ in range(MAX_ENDED_UNITS + 1):
         with connection.begin() as other:
             other.put("B", b"y", persistent=False)
     for call in (unit.backout, unit.commit):
@@ -507,7 +507,7 @@ def test_an_interrupt_that_strikes_as_the_next_free_socket_is_given_to_a_backout
     connection.put("A", b"x")
     unit = connection.begin()
     unit.get("A")
-    connection._link.unended.append(unit._backout_request())
+    connection._link.pending_backouts.append(unit._backout_request())
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(link._thread, "start_new_thread", strike)
         connection.queues()

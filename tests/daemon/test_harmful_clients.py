@@ -179,7 +179,7 @@ def test_row_76_what_a_connection_needs_runs_out_and_comes_back(
     with served.connect() as other:
         assert other.get("A").body == b"x"
     assert sum("a connection can't be taken" in line for line in served.service.said) == 1
-    assert not served.listener._unknown
+    assert not served.listener._by_socket
 
 
 def test_row_77_units_of_work_that_a_client_leaks_are_bounded(served: Served, connection: qmgr.Connection) -> None:
@@ -216,7 +216,7 @@ def test_row_76_a_stranger_for_whom_there_is_no_thread_takes_no_room(
         assert RawSocket(served.path).is_closed()
     with served.connect() as other:
         other.put("A", b"x")
-    until(lambda: not served.listener._unknown)
+    until(lambda: not served.listener._by_socket)
     assert len(served.listener._strangers) == 0
 
 
@@ -231,7 +231,7 @@ def test_row_73_a_frame_that_is_too_short_for_any_is_refused(served: Served, siz
 
 def test_sockets_of_one_session_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 76."""
-    monkeypatch.setattr("qmgr.daemon.client.MOST_SOCKETS", 3)
+    monkeypatch.setattr("qmgr.daemon.client.MAX_SOCKETS", 3)
     raw = Raw(served.path)
     held = [raw.join() for _ in range(2)]
     sock = RawSocket(served.path)
@@ -275,12 +275,12 @@ def test_idle_connections_cost_little_and_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [0, 1])
 def test_row_73_a_first_frame_that_is_too_long_is_refused_though_all_of_it_has_come(served: Served, more: int) -> None:
     sock = RawSocket(served.path)
-    room = wire.FIRST_FRAMES - len(hello(application=""))
+    room = wire.MAX_FIRST_FRAME_BYTES - len(hello(application=""))
     _, head = sock.ask(hello(application="x" * (room + more)))
     assert head.op == (wire.ERROR if more else wire.WELCOME)
     sock.close()
 
 
 def test_an_application_may_have_a_name_for_which_a_first_frame_has_no_room(served: Served) -> None:
-    with served.connect(application="ä" * wire.FIRST_FRAMES):
+    with served.connect(application="ä" * wire.MAX_FIRST_FRAME_BYTES):
         assert [session.peer.application for session in served.manager.sessions] == ["ä" * 60]

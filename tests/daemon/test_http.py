@@ -29,7 +29,7 @@ from qmgr.configuration import ChannelsConfig, Clash, Protocol
 from qmgr.daemon import http as listeners
 from qmgr.daemon import http_messaging, metrics, strangers
 from qmgr.daemon.http_frames import BadRequest, Head, date, parse
-from qmgr.daemon.http_messaging import properties, said_of
+from qmgr.daemon.http_messaging import headers_of, properties
 from qmgr.errors import IniError, NotAuthorized
 from qmgr.message import Message, describe
 from qmgr.users import Users
@@ -419,7 +419,7 @@ def test_a_message_that_stays_is_not_told(server: Server) -> None:
 
 def test_a_message_for_a_client_over_tls_that_is_gone_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 74. One that asks for more while it waits is there."""
-    monkeypatch.setattr(http_messaging, "SLICE", 0.02)
+    monkeypatch.setattr(http_messaging, "CHECK_EVERY_S", 0.02)
     authority = Authority(tmp_path)
     certificate, key = authority.issue("localhost")
     server = Server(tmp_path, tls_certificate=certificate, tls_key=key)
@@ -828,7 +828,7 @@ def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
 
 
 def test_row_76_strangers_go_for_those_who_come_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "PATIENCE_NS", 0)
+    monkeypatch.setattr(strangers, "GRACE_NS", 0)
     server = Server(tmp_path)
     server.listener.strangers._most = 3
     talks = http.client.HTTPConnection(server.host, server.port, timeout=30)
@@ -848,7 +848,7 @@ def test_row_76_strangers_go_for_those_who_come_later(tmp_path: Path, monkeypatc
 def test_row_76_who_goes_no_further_in_a_handshake_goes_for_those_who_come_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strangers, "PATIENCE_NS", 0)
+    monkeypatch.setattr(strangers, "GRACE_NS", 0)
     certificate, key = Authority(tmp_path).issue("localhost")
     options = {"tls_certificate": certificate, "tls_key": key, "authentication": ("PLAIN",)}
     server = Server(tmp_path, ChannelsConfig(connect_timeout=3600), **options)
@@ -883,7 +883,7 @@ def test_any_bytes_are_a_head_or_a_refusal(data: bytes) -> None:
 )
 def test_properties_go_there_and_back(given: dict[str, Any]) -> None:
     head = describe(0, True, properties=given).head(bytes(24), 0)
-    said = said_of(Message(b"", head, "A"))["ibm-mq-usr"]
+    said = headers_of(Message(b"", head, "A"))["ibm-mq-usr"]
     assert said.isprintable()
     assert properties(said) == given
 

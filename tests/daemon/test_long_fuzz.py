@@ -98,7 +98,7 @@ def web(rng: random.Random) -> bool:
 def ours(rng: random.Random) -> bool:
     frame = spoilt(rng, rng.choice(OURS))
     try:
-        if len(frame) < wire.LEAST:
+        if len(frame) < wire.MIN_FRAME_BYTES:
             return False
         if frame[4] in (wire.HELLO, wire.JOIN):
             _, _, rest = wire.decode_hello(frame)

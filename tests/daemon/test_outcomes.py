@@ -49,7 +49,7 @@ def test_the_outcome_of_a_unit_is_found_in_the_log(served: Served, connection: q
     ]
     units[2].commit()
     prepared.commit()
-    assert connection.outcome(units[2].id, since=units[2]._since) is UowState.COMMITTED
+    assert connection.outcome(units[2].id, since=units[2]._since_lsn) is UowState.COMMITTED
     assert connection.outcome(prepared.id) is UowState.COMMITTED
     for number in (0, 7, units[0].id << 30):
         with pytest.raises(Mistake):
@@ -59,7 +59,7 @@ def test_the_outcome_of_a_unit_is_found_in_the_log(served: Served, connection: q
 def test_a_log_that_reaches_back_no_more_does_not_tell(served: Served, connection: qmgr.Connection) -> None:
     with connection.begin() as unit:
         unit.put("A", b"x")
-    since = unit._since
+    since = unit._since_lsn
     gone = connection.begin()
     gone.put("A", b"y")
     gone.backout()

@@ -114,9 +114,9 @@ def test_a_call_alone_has_the_disk_begin_and_those_with_company_do_not(
         other.calls.send(put())
     for raw in (one, other):
         assert raw.calls.receive()[1].op == wire.OK
-    assert ask(*[put()] * rounds.COMPANY) == 0
+    assert ask(*[put()] * rounds.CONTENDED_FORCES) == 0
     assert ask(*[put()] * 3) == 3
-    assert len(bodies(served.manager, "A")) == rounds.COMPANY + 6
+    assert len(bodies(served.manager, "A")) == rounds.CONTENDED_FORCES + 6
     for raw in (one, other):
         raw.close()
 
@@ -266,7 +266,7 @@ def test_who_outruns_checkpoints_waits_for_one_elsewhere(
     engine.attention = True
     connection.put("A", BODY)
     assert engine.checkpointer.count > taken
-    assert not served.manager.sessions.pressed
+    assert not served.manager.sessions.needs_checkpoint
     assert waited and ROUNDS not in waited
 
 
@@ -278,7 +278,7 @@ def test_where_a_force_takes_long_others_are_served(
     # Of other tests:
     others = {one for one in threading.enumerate() if one is not served.listener._clients.rounds._thread}
     raws = [Raw(served.path) for _ in range(3)]
-    monkeypatch.setattr(rounds, "PATIENCE_NS", 1_000_000)
+    monkeypatch.setattr(rounds, "SLOW_FORCE_NS", 1_000_000)
     monkeypatch.setattr(served.manager, "force", slow)
     for one in raws[:2]:
         one.calls.send(put())
@@ -306,7 +306,7 @@ def test_what_comes_before_an_answer_waits_for_it_also_where_another_thread_serv
     slow, at_work, go_on = slow_force(served)
     raw = Raw(served.path)
     all_there(served, 1)
-    monkeypatch.setattr(rounds, "PATIENCE_NS", 1_000_000)
+    monkeypatch.setattr(rounds, "SLOW_FORCE_NS", 1_000_000)
     with monkeypatch.context() as patched:
         patched.setattr(served.manager, "force", slow)
         raw.calls.send(put(b"first"))
@@ -334,7 +334,7 @@ def test_where_a_force_takes_long_and_there_is_no_other_thread_all_are_served_af
 
     raws = [Raw(served.path) for _ in range(2)]
     all_there(served, 2)
-    monkeypatch.setattr(rounds, "PATIENCE_NS", 1_000_000)
+    monkeypatch.setattr(rounds, "SLOW_FORCE_NS", 1_000_000)
     with monkeypatch.context() as patched:
         patched.setattr(served.manager, "force", slow)
         patched.setattr(rounds, "start_thread", none)
@@ -484,7 +484,7 @@ def test_row_02_what_is_done_by_a_thread_that_may_wait_is_told_when_it_is_safe(
         raise Unavailable("the log can't be written", reason=Reason.Q_MGR_NOT_AVAILABLE)
 
     all_there(served, 1)
-    monkeypatch.setattr(Sessions, "pressed", True)
+    monkeypatch.setattr(Sessions, "needs_checkpoint", True)
     monkeypatch.setattr(served.manager, "force", noted)
     assert raw.calls.ask(put())[1].op == wire.OK
     assert early == [False]
@@ -519,7 +519,7 @@ def test_whatever_goes_wrong_with_one_socket_the_others_are_served(
         raise MemoryError
 
     connection.put("A", BODY)
-    for method in ("settled", "send_now", "receive_now", "answer"):
+    for method in ("after_force", "send_now", "receive_now", "answer"):
         raw = Raw(served.path)
         with monkeypatch.context() as patched:
             patched.setattr(Calls, method, fails)
@@ -611,7 +611,7 @@ def test_hands_are_used_again_and_go_when_there_is_nothing_to_do(monkeypatch: py
         pool.do(work)
         assert done.wait(LONG)
     assert len(used) == 1
-    monkeypatch.setattr(hands, "LINGER", 0.001)
+    monkeypatch.setattr(hands, "IDLE_TIMEOUT_S", 0.001)
     until(lambda: pool._free == count())
     pool.do(work)
     until(lambda: count() == 0)

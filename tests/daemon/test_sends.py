@@ -20,7 +20,7 @@ from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
 from qmgr.errors import QueueFull
 from qmgr.logged import WouldWait
-from qmgr.sends import TOGETHER, Sends
+from qmgr.sends import BATCH_BYTES, Sends
 from tests.conformance.nursery import halt
 from tests.daemon.raw import Raw
 from tests.daemon.serving import LONG, Served, daemon, until
@@ -48,9 +48,9 @@ def test_many_go_together(connection: qmgr.Connection, served: Served, asked: li
     with connection.begin() as unit:
         for body in sent:
             unit.send("A", body)
-        assert len(asked) == sum(map(len, sent)) // TOGETHER, "the rest goes with the commit"
+        assert len(asked) == sum(map(len, sent)) // BATCH_BYTES, "the rest goes with the commit"
     assert set(asked[:-1]) == {wire.SENDS} and asked[-1] == wire.COMMIT
-    assert len(asked) <= 2 + sum(len(body) + 20 for body in sent) // TOGETHER
+    assert len(asked) <= 2 + sum(len(body) + 20 for body in sent) // BATCH_BYTES
     assert bodies(served.manager, "A") == sent
 
 
@@ -58,7 +58,7 @@ def test_an_answer_that_is_on_its_way_keeps_no_other_call_waiting(
     connection: qmgr.Connection, served: Served, asked: list[int]
 ) -> None:
     with connection.begin() as unit, served.manager._engine.lock:
-        unit.send("A", bytes(TOGETHER))
+        unit.send("A", bytes(BATCH_BYTES))
         assert asked == [wire.SENDS], "and nobody has waited for the daemon, which can't go on"
     assert connection.queue("A").depth == 1
 
@@ -74,7 +74,7 @@ def test_threads_send_to_one_unit(connection: qmgr.Connection, served: Served) -
 def test_where_it_takes_waiting_another_thread_goes_on_from_there(
     connection: qmgr.Connection, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check, threads = Calls._check_turn, set()
+    check, threads = Calls._check_permitted, set()
 
     def picky(self: Calls, verb: str, name: str) -> None:
         if not self._may_wait and name == "B":
@@ -82,7 +82,7 @@ def test_where_it_takes_waiting_another_thread_goes_on_from_there(
         threads.add(threading.current_thread().name)
         check(self, verb, name)
 
-    monkeypatch.setattr(Calls, "_check_turn", picky)
+    monkeypatch.setattr(Calls, "_check_permitted", picky)
     with connection.begin() as unit:
         for number in range(9):
             unit.send("B" if number % 3 == 1 else "A", b"%d" % number)
@@ -94,7 +94,7 @@ def test_where_it_takes_waiting_another_thread_goes_on_from_there(
 def test_a_unit_that_was_forgotten_in_the_middle_is_not_begun_again_with_the_rest(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = Calls._check_turn
+    check = Calls._check_permitted
 
     def picky(self: Calls, verb: str, name: str) -> None:
         if not self._may_wait and name == "B":
@@ -103,7 +103,7 @@ def test_a_unit_that_was_forgotten_in_the_middle_is_not_begun_again_with_the_res
             raise WouldWait
         check(self, verb, name)
 
-    monkeypatch.setattr(Calls, "_check_turn", picky)
+    monkeypatch.setattr(Calls, "_check_permitted", picky)
     raw = Raw(served.path)
     puts = [wire.put(0, 1, name, b"x", {}) for name in ("A", "B")]
     assert isinstance(raw.calls.refused(together(1, *puts)), qmgr.UnitOfWorkEnded)
@@ -144,7 +144,7 @@ def test_after_an_interrupt_the_unit_can_only_be_backed_out(
 def test_a_lost_connection_backs_out_what_was_sent(served: Served) -> None:
     with served.connect() as connection:
         unit = connection.begin()
-        unit.send("A", bytes(TOGETHER))
+        unit.send("A", bytes(BATCH_BYTES))
         unit.send("A", BODY)
         served.manager.stop_connection(unit._link.number)
         with pytest.raises(qmgr.MQError) as caught:
@@ -210,7 +210,7 @@ def test_what_a_refused_send_gives_back_has_its_count_when_that_is_told(
     unit = connection.begin()
     unit.get("A")
     with pytest.raises(QueueFull):
-        unit.send("B", bytes(TOGETHER))
+        unit.send("B", bytes(BATCH_BYTES))
         unit.commit()
     log = served.manager._engine.log
     assert log.safe == log.buffer.tail
@@ -252,8 +252,8 @@ def test_tasks_that_send_and_commit_at_once_lose_nothing(served: Served) -> None
         async with asyncio.timeout(LONG), qmgr.aio.connect(NAME, data_path=served.path) as awaited:
             for _ in range(20):
                 unit = await awaited.begin()
-                await asyncio.gather(*(unit.send("A", bytes(TOGETHER // 3)) for _ in range(10)))
-                sending = asyncio.create_task(unit.send("A", bytes(TOGETHER)))
+                await asyncio.gather(*(unit.send("A", bytes(BATCH_BYTES // 3)) for _ in range(10)))
+                sending = asyncio.create_task(unit.send("A", bytes(BATCH_BYTES)))
                 await asyncio.sleep(0)
                 await asyncio.gather(sending, unit.commit())
                 assert (await awaited.queue("A")).depth == 11
@@ -338,7 +338,7 @@ def test_where_neither_the_send_nor_its_backout_finds_a_socket_there_is_no_commi
     with monkeypatch.context() as patched:
         patched.setattr(link.Link, "ask", no_socket)
         with pytest.raises(qmgr.Unavailable, match="too many"):
-            unit.send("A", bytes(TOGETHER))
+            unit.send("A", bytes(BATCH_BYTES))
     for call in (unit.commit, unit.prepare, lambda: unit.put("A", BODY)):
         with pytest.raises(qmgr.BackedOut):
             call()
@@ -382,9 +382,9 @@ def test_a_thread_that_waits_to_commit_hears_of_an_interrupt_in_another_one(
     unit = connection.begin()
     unit.put("A", BODY)
     with served.manager._engine.lock:
-        unit.send("A", bytes(TOGETHER))  # on its way
+        unit.send("A", bytes(BATCH_BYTES))  # on its way
         monkeypatch.setattr(link.Link, "answer", interrupted)
-        sending = Call(lambda: unit.send("A", bytes(TOGETHER)))
+        sending = Call(lambda: unit.send("A", bytes(BATCH_BYTES)))
         assert waiting.wait(LONG)
         committing = Call(unit.commit)
         committing.join(0.1)
@@ -420,11 +420,11 @@ def test_a_refused_send_leaves_a_unit_alone_that_was_prepared(
     unit = connection.begin(xid)
     unit.put("A", BODY)
     with monkeypatch.context() as patched:
-        patched.setattr(unit, "_hear", strike)
+        patched.setattr(unit, "_decode", strike)
         with pytest.raises(KeyboardInterrupt):
             unit.prepare()  # which the daemon has done
     with pytest.raises(qmgr.UnitOfWorkEnded):
-        unit.send("A", bytes(TOGETHER))
+        unit.send("A", bytes(BATCH_BYTES))
     assert connection.in_doubt() == [xid]
     connection.resolve(xid, True)
     assert bodies(served.manager, "A") == [BODY]
@@ -451,7 +451,7 @@ def test_a_unit_is_active_until_somebody_has_heard_what_was_refused(
 ) -> None:
     unit = connection.begin()
     unit.put("A", BODY)
-    unit.send("NOT.THERE", bytes(TOGETHER))
+    unit.send("NOT.THERE", bytes(BATCH_BYTES))
     until(lambda: served.manager.transactions() == [])
     assert unit.state is UowState.ACTIVE
     with pytest.raises(qmgr.UnknownQueue):
@@ -466,7 +466,7 @@ def test_who_consumes_hears_what_was_refused_and_keeps_his_own_error(
     connection.put("A", b"consumed")
     with pytest.raises(raised or qmgr.UnknownQueue), connection.consume("A", wait=0.0) as consumer:
         for _, unit in consumer:
-            unit.send("NOT.THERE", bytes(TOGETHER))
+            unit.send("NOT.THERE", bytes(BATCH_BYTES))
             until(lambda: served.manager.transactions() == [])
             if raised:
                 raise raised
@@ -482,7 +482,7 @@ def test_the_queue_manager_is_ended_by_who_has_sends_on_their_way(tmp_path: Path
 
         def send_and_end() -> None:
             unit = client.begin()
-            unit.send("A", bytes(TOGETHER))
+            unit.send("A", bytes(BATCH_BYTES))
             ended.append(client.end())
 
         call = Call(send_and_end)
@@ -497,7 +497,7 @@ def test_a_forked_child_hears_no_answer_of_its_parent(tmp_path: Path, way: str) 
         unit.put("A", b"put")
         assert one.process.pid is not None
         halt(one.process.pid)
-        unit.send("A", bytes(TOGETHER))
+        unit.send("A", bytes(BATCH_BYTES))
         child = os.fork()
         if not child:
             try:
@@ -518,7 +518,7 @@ def test_a_forked_child_hears_no_answer_of_its_parent(tmp_path: Path, way: str) 
 def test_a_lost_connection_leaves_no_socket_of_what_was_sent(served: Served) -> None:
     with served.connect() as client:
         unit = client.begin()
-        unit.send("A", bytes(TOGETHER))
+        unit.send("A", bytes(BATCH_BYTES))
         sock = unit._sends._asked
         assert sock is not None
         served.manager.stop_connection(unit._link.number)
@@ -561,7 +561,7 @@ def test_a_task_whose_send_and_backout_find_no_socket_can_not_commit(
             with monkeypatch.context() as patched:
                 patched.setattr(Pool, "take", none)
                 with pytest.raises(qmgr.Unavailable, match="too many"):
-                    await unit.send("A", bytes(TOGETHER))
+                    await unit.send("A", bytes(BATCH_BYTES))
             with pytest.raises(qmgr.BackedOut):
                 await unit.commit()
             await unit.backout()

@@ -19,7 +19,7 @@ from logger.clock import SystemClock
 from qmgr import ini, life
 from qmgr.daemon import process
 from qmgr.daemon.process import Daemon
-from qmgr.daemon.service import FEW, Makers, Service
+from qmgr.daemon.service import MIN_DESCRIPTORS, Makers, Service
 from qmgr.daemon.starting import explain
 from qmgr.daemon.systemd import Notifier
 from qmgr.daemon.wakeups import Wakeups
@@ -422,7 +422,9 @@ def test_users_that_can_not_be_read_are_told_of_before_they_come() -> None:
     assert text in given.errors()
 
 
-@pytest.mark.parametrize(("left", "said"), [(-1, "0"), (0, "0"), (FEW - 1, f"{FEW - 1}"), (FEW, None)])
+@pytest.mark.parametrize(
+    ("left", "said"), [(-1, "0"), (0, "0"), (MIN_DESCRIPTORS - 1, f"{MIN_DESCRIPTORS - 1}"), (MIN_DESCRIPTORS, None)]
+)
 def test_row_76_a_start_with_few_descriptors_says_so(
     left: int, said: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -508,7 +510,7 @@ def test_a_notifier_without_an_address_says_nothing_to_nobody() -> None:
 
 
 class Quiet:
-    """A Teller that notes whether it was told."""
+    """A StartReporter that notes whether it was told."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -656,7 +658,7 @@ def test_row_69_a_kill_waits_for_no_disk_that_hangs(monkeypatch: pytest.MonkeyPa
     daemon = Daemon(given.service, Quiet(), background=False)
     with monkeypatch.context() as patched:
         patched.setattr(given.service, "say_killed", hangs)
-        patched.setattr(process, "MOMENT", 0.01)
+        patched.setattr(process, "SAY_KILLED_TIMEOUT_S", 0.01)
         patched.setattr(os, "kill", kill)
         patched.setattr(os, "_exit", lambda code: None)  # for process 1, which no kill of its own ends
         daemon._kill()

@@ -212,7 +212,7 @@ class Slow:
         self.due = due
         self.told = threading.Semaphore(0)
 
-    def tell(self, now: int) -> None:
+    def on_due(self, now: int) -> None:
         assert now >= self.due
         self.due = NEVER
         self.told.release()
@@ -249,12 +249,12 @@ def test_row_75_who_does_not_read_over_tls_holds_up_no_beat_of_others(tmp_path: 
         )
         ours = sockets.with_tls(ours, context, LONG)
         theirs = client.result()
-        sockets.send_at_once(ours, b"heard")
+        sockets.send_if_room(ours, b"heard")
         assert theirs.recv(10) == b"heard"
         with pytest.raises(BlockingIOError):
             while True:  # below TLS, until there is no room
                 socket.socket.send(ours, bytes(1000), socket.MSG_DONTWAIT)
-        beat = other.submit(sockets.send_at_once, ours, b"beat")
+        beat = other.submit(sockets.send_if_room, ours, b"beat")
         try:
             assert beat.exception(LONG) is None
         finally:

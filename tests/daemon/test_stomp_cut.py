@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from qmgr.daemon.stomp_connection import SLICE
+from qmgr.daemon.stomp_connection import FRAMES_PER_TURN
 from tests.conftest import SOAK
 from tests.daemon.stomp_world import DEADLINE, Client, Server, eventually
 
@@ -78,7 +78,7 @@ def test_who_says_no_more_in_the_moment_in_which_its_receipt_is_due_hears_it(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of a force and that of what the client says come to the loop together."""
-    around = server.listener._around
+    around = server.listener._state
     loop, forcer = around.loop, around.forcer
     force, forced, may_force, at_rest, go_on = forcer._force, *(threading.Event() for _ in range(4))
     told = loop.call_soon_threadsafe
@@ -197,7 +197,7 @@ def test_a_reset_in_the_middle_of_a_farewell_is_an_end_as_any(
         write_eof(transport)
 
     monkeypatch.setattr(selector_events._SelectorSocketTransport, "write_eof", after_reset)
-    client.raw(Client.frame("SEND", b"body", destination="A") * SLICE + Client.frame("NONSENSE", b""))
+    client.raw(Client.frame("SEND", b"body", destination="A") * FRAMES_PER_TURN + Client.frame("NONSENSE", b""))
     server.all_gone()
     assert caplog.text == ""
-    assert server.bodies("A") == [b"body"] * SLICE
+    assert server.bodies("A") == [b"body"] * FRAMES_PER_TURN

@@ -85,7 +85,7 @@ def is_cut(secure: Secure) -> None:
     with secure.connect() as client, contextlib.suppress(OSError):
         until(lambda: bool(secure.listener._greeting))
         for stranger in list(secure.listener._strangers._there):
-            secure.listener._around.loop.call_soon_threadsafe(stranger.cut)
+            secure.listener._state.loop.call_soon_threadsafe(stranger.cut)
         client.recv(1000)
 
 

@@ -14,8 +14,8 @@ import attrs
 import pytest
 
 from qmgr.daemon import stomp_connection, stomp_subscriptions
-from qmgr.daemon.stomp_connection import HEADERS
-from qmgr.daemon.stomp_subscriptions import MOST
+from qmgr.daemon.stomp_connection import MAX_HEADERS
+from qmgr.daemon.stomp_subscriptions import MAX_SUBSCRIPTIONS
 from tests.daemon.certificates import Authority
 from tests.daemon.stomp_world import QUICK, Client, Server, eventually, queue_manager, serving
 
@@ -49,8 +49,8 @@ def test_frames_are_bounded_also_later(tmp_path: Path) -> None:
             client.say("SEND", b"", destination="A", content_length="70001")
             assert "70000 bytes (MaxFrameLength)" in client.error()["message"]
         with server.client() as client:
-            client.raw(b"SEND\n" + b"".join(b"h%d:x\n" % number for number in range(HEADERS + 1)) + b"\n\0")
-            assert f"at most {HEADERS}" in client.error()["message"]
+            client.raw(b"SEND\n" + b"".join(b"h%d:x\n" % number for number in range(MAX_HEADERS + 1)) + b"\n\0")
+            assert f"at most {MAX_HEADERS}" in client.error()["message"]
 
 
 def test_what_comes_is_acknowledged_at_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_what_comes_is_acknowledged_at_once(client: Client, monkeypatch: pytest.
 
 def test_subscriptions_are_bounded(client: Client) -> None:
     """Row 77."""
-    for number in range(MOST + 1):
+    for number in range(MAX_SUBSCRIPTIONS + 1):
         client.subscribe("A", id=str(number))
     assert client.error()["reason-code"] == "2017"
 
@@ -83,7 +83,7 @@ def test_what_a_connection_holds_is_bounded_over_all_its_subscriptions(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Row 77: others get the rest; what is acknowledged makes room."""
-    monkeypatch.setattr(stomp_subscriptions, "MOST_HELD", 3)
+    monkeypatch.setattr(stomp_subscriptions, "MAX_HELD", 3)
 
     def left() -> list[int]:
         return [server.qm.queue(name).depth for name in "AB"]
@@ -106,7 +106,7 @@ def test_large_messages_that_nobody_acknowledges_are_bounded_by_their_bytes(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Row 77: what is held is in memory. There is always room for one, however long it is."""
-    monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 250_000)
+    monkeypatch.setattr(stomp_subscriptions, "MAX_HELD_BYTES", 250_000)
 
     server.qm.put_many("A", [b"x" * 100_000] * 6)
     client.ask("SUBSCRIBE", id="a", destination="A", ack="client-individual")
@@ -138,7 +138,7 @@ def test_large_messages_that_a_transaction_has_acknowledged_count_until_it_ends(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch, verb: str, end: str
 ) -> None:
     """Their bodies are in memory as long: a client had a queue larger than memory put there. One comes all the same."""
-    monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 250_000)
+    monkeypatch.setattr(stomp_subscriptions, "MAX_HELD_BYTES", 250_000)
     acknowledge_all_that_may_be_kept(server, client, verb)
     client.ask("SEND", b"another turn", destination="B")
     assert len(client.message().body) == 100_000
@@ -153,7 +153,7 @@ def test_large_messages_that_a_transaction_has_acknowledged_count_until_it_ends(
 def test_what_transactions_have_acknowledged_that_are_over_counts_no_more(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 250_000)
+    monkeypatch.setattr(stomp_subscriptions, "MAX_HELD_BYTES", 250_000)
     server.qm.put_many("A", [b"x" * 100_000] * 8)
     client.ask("SUBSCRIBE", id="a", destination="A", ack="client-individual")
     for turn in range(8):
@@ -168,7 +168,7 @@ def test_who_acknowledges_on_and_on_in_a_transaction_is_told_that_it_has_to_end(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     """It waited for messages, and the server for its COMMIT."""
-    monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 250_000)
+    monkeypatch.setattr(stomp_subscriptions, "MAX_HELD_BYTES", 250_000)
     acknowledge_all_that_may_be_kept(server, client, verb)
     client.say(verb, id=client.message()["ack"], transaction="t")
     assert client.error()["reason-code"] == "2024"
@@ -179,7 +179,7 @@ def test_large_messages_behind_small_ones_are_bounded_by_their_bytes_too(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes next may be as large as the queue takes, whatever came before."""
-    monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 250_000)
+    monkeypatch.setattr(stomp_subscriptions, "MAX_HELD_BYTES", 250_000)
     server.qm.put_many("A", [b"s"] * 3 + [b"x" * 100_000] * 10)
     server.qm.alter_queue("A", max_message_length=100_000)
     client.ask("SUBSCRIBE", id="a", destination="A", ack="client-individual")
@@ -229,7 +229,7 @@ def test_far_too_many_are_told_so_and_those_who_are_there_go_on(tmp_path: Path) 
 def test_row_76_while_there_are_no_descriptors_those_who_are_there_are_served(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = server.listener._around.loop
+    loop = server.listener._state.loop
     accept, failures = loop.sock_accept, [OSError(errno.EMFILE, "Too many open files")] * 2
 
     async def scarce(listening: socket.socket) -> object:
@@ -305,12 +305,12 @@ def test_the_time_of_a_frame_counts_from_its_first_byte(server: Server, client: 
     """Row 75: not from the last that came, however slow this machine and its clients are."""
     [connection] = server.listener._connections
     client.raw(b"SEND\ndestination:A\n\n")
-    eventually(lambda: connection._began > 0)
-    began = connection._began
+    eventually(lambda: connection._frame_began > 0)
+    began = connection._frame_began
     for size in (1, 2):
         client.raw(b"x")
         eventually(lambda: connection._parser._buffer.endswith(b"x" * size))  # noqa: B023
-    assert connection._began == began < connection.heard
+    assert connection._frame_began == began < connection.received_at
 
 
 def test_heart_beats_go_both_ways_and_silence_ends_it(server: Server) -> None:
@@ -474,7 +474,7 @@ def test_a_slow_reader_gets_from_all_its_queues(server: Server, client: Client) 
 def test_who_had_no_room_is_asked_again_when_a_subscription_ends(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stomp_subscriptions, "MOST_HELD", 3)
+    monkeypatch.setattr(stomp_subscriptions, "MAX_HELD", 3)
     server.qm.put_many("A", [b"held"] * 3)
     client.subscribe("A", id="a")
     for _ in range(3):
@@ -489,7 +489,7 @@ def test_who_had_no_room_is_asked_again_when_what_was_in_the_way_is_sent(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is on its way with ack:auto counts until it is sent; no ACK says so then."""
-    monkeypatch.setattr(stomp_subscriptions, "MOST_BYTES", 3000)
+    monkeypatch.setattr(stomp_subscriptions, "MAX_HELD_BYTES", 3000)
     server.qm.put("A", bytes(3000))
     server.qm.put("B", b"starved")
     both = [client.frame("SUBSCRIBE", destination=f"/queue/{name}", id=name, ack="auto") for name in ("A", "B")]

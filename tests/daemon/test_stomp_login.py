@@ -14,7 +14,7 @@ import qmgr
 from logger.disk import PosixDisk
 from qmgr import locations, sockets
 from qmgr.configuration import Clash
-from qmgr.daemon.admission import MANY_DENIALS, OF_ONE_USER, Admission
+from qmgr.daemon.admission import MAX_DENIALS, MAX_DENIALS_OF_USER, Admission
 from qmgr.daemon.stomp import StompListener
 from qmgr.errors import IniError
 from qmgr.users import Users
@@ -236,7 +236,7 @@ def test_an_address_that_is_taken_is_an_error(tmp_path: Path) -> None:
         other = StompListener(server.service, config_of(port=server.port))
         with pytest.raises(OSError) as caught:
             other.start()
-        assert sockets.why(caught.value) == "Address already in use"
+        assert sockets.system_message(caught.value) == "Address already in use"
         other.close()
 
 
@@ -252,14 +252,14 @@ def test_who_tries_ever_other_names_does_not_fill_the_error_log(tmp_path: Path) 
         for number in range(20_000):
             with pytest.raises(qmgr.NotAuthorized):
                 bob.require("put", f"Q{number}")
-        assert len(said) < 1 + OF_ONE_USER + 20
+        assert len(said) < 1 + MAX_DENIALS_OF_USER + 20
         assert said[-1] == ("AMQ8077", " (it is one of 16384 others by now)")
         with pytest.raises(qmgr.NotAuthorized):
             eve.require("put", "A")
         assert said[-1] == ("AMQ8077", " (2 times by now)"), "bob has not made it forget others"
-        for number in range(MANY_DENIALS // OF_ONE_USER):
+        for number in range(MAX_DENIALS // MAX_DENIALS_OF_USER):
             other = admission.rights(f"other{number}")
-            for name in range(OF_ONE_USER):
+            for name in range(MAX_DENIALS_OF_USER):
                 with pytest.raises(qmgr.NotAuthorized):
                     other.require("put", f"Q{name}")
         with pytest.raises(qmgr.NotAuthorized):

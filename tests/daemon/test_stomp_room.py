@@ -139,7 +139,7 @@ def test_what_was_refused_and_has_come_again_meanwhile_is_not_refused_with_the_r
     server: Server, client: Client, log: Log, monkeypatch: pytest.MonkeyPatch, end: str | None
 ) -> None:
     """The first part of what is refused may be with its client again before the thread comes to the second."""
-    engine, hands = server.qm._engine, server.listener._around.hands
+    engine, hands = server.qm._engine, server.listener._state.hands
     do, later = hands.do, list[Callable[[], None]]()
     engine.max_uncommitted = part = 10  # MAXUMSGS
     server.qm.put_many("A", [b"%d" % number for number in range(part)])
@@ -179,7 +179,7 @@ def test_what_is_delivered_without_acknowledgements_waits_for_room_elsewhere(
     log.is_waited_for()
     log.go_on.set()
     assert client.message().body == b"x"
-    assert server.listener._around.forcer.safe > 0  # that it was got is, before anybody has it
+    assert server.listener._state.forcer.safe > 0  # that it was got is, before anybody has it
     client.ask("DISCONNECT")
     assert server.bodies("A") == []
 
@@ -193,7 +193,7 @@ def test_what_comes_meanwhile_is_delivered_after_it(server: Server, client: Clie
     client.subscribe("A", ack="auto")
     log.is_waited_for()
     server.qm.put("A", b"1", persistent=False)  # for which no room is needed
-    server.listener._around.loop.call_soon_threadsafe(commands.go_on)
+    server.listener._state.loop.call_soon_threadsafe(commands.go_on)
     log.is_waited_for()
     log.go_on.set()
     assert [client.message().body for _ in range(2)] == [b"0", b"1"]
@@ -264,7 +264,7 @@ def test_where_there_is_no_thread_for_it_it_is_done_all_the_same(
     def none_left(work: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(server.listener._around.hands, "do", none_left)
+    monkeypatch.setattr(server.listener._state.hands, "do", none_left)
     log.go_on.set()
     log.fill()
     client.ask("SEND", b"x", destination="A")

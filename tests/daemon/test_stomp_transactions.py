@@ -6,7 +6,7 @@ import pytest
 
 import qmgr
 from qmgr.daemon import stomp_transactions
-from qmgr.daemon.stomp_transactions import MOST
+from qmgr.daemon.stomp_transactions import MAX_TRANSACTIONS
 from tests.daemon.stomp_world import Client, Server, queue_manager, serving
 from tests.qmgr.world import World
 from tests.sim.loss import LOSE_ALL
@@ -129,7 +129,7 @@ def test_an_error_backs_out_what_was_not_committed(server: Server, client: Clien
         (["BEGIN t", "COMMIT t", "COMMIT t"], "2255"),
         (["BEGIN t", "ABORT t", "COMMIT t"], "2255"),
         (["BEGIN "], "2046"),
-        ([f"BEGIN {number}" for number in range(MOST + 1)], "2017"),
+        ([f"BEGIN {number}" for number in range(MAX_TRANSACTIONS + 1)], "2017"),
     ],
 )
 def test_transactions_that_can_not_be(client: Client, frames: list[str], code: str) -> None:
@@ -193,7 +193,7 @@ def test_refusals_of_all_transactions_are_bounded(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Row 77: they stay held until their transactions end, so they count, of one or of several."""
-    monkeypatch.setattr(stomp_transactions, "MOST_REFUSED", 3)
+    monkeypatch.setattr(stomp_transactions, "MAX_REFUSED", 3)
     server.qm.put_many("A", [b"%d" % number for number in range(4)])
     client.subscribe("A", ack="client-individual")
     for name in ("s", "t", "u"):

@@ -8,7 +8,7 @@ import pytest
 import qmgr
 from qmgr import sockets
 from qmgr.daemon import local, strangers
-from qmgr.daemon.strangers import PATIENCE_NS, Stranger, Strangers
+from qmgr.daemon.strangers import GRACE_NS, Stranger, Strangers
 from tests.daemon.certificates import Authority
 from tests.daemon.serving import LONG, serving, until
 from tests.daemon.stomp_world import Server, eventually
@@ -32,14 +32,14 @@ class Door:
         self.crowded += 1
 
     def come(self, name: str) -> Stranger | None:
-        return self.strangers.come(lambda: self.gone.append(name))
+        return self.strangers.admit(lambda: self.gone.append(name))
 
 
 def test_the_oldest_goes_for_a_new_one() -> None:
     door = Door()
     for name in "abc":
         assert door.come(name) is not None
-    door.now = PATIENCE_NS
+    door.now = GRACE_NS
     assert door.come("d") is not None
     assert (door.gone, door.crowded, len(door.strangers)) == (["a"], 1, 3)
 
@@ -50,7 +50,7 @@ def test_who_has_spoken_goes_last() -> None:
         one = door.come(name)
         assert one is not None
         one.spoken = name != "b"
-    door.now = PATIENCE_NS
+    door.now = GRACE_NS
     assert door.come("d") is not None
     assert door.come("e") is not None  # "d" came just now
     assert door.gone == ["b", "a"]
@@ -60,7 +60,7 @@ def test_nobody_goes_who_has_not_had_a_moment() -> None:
     door = Door()
     first = door.come("a")
     assert first is not None and door.come("b") is not None and door.come("c") is not None
-    door.now = PATIENCE_NS - 1
+    door.now = GRACE_NS - 1
     assert door.come("d") is None
     assert door.gone == []
     door.strangers.leave(first)
@@ -71,14 +71,14 @@ def test_it_is_said_once_until_there_is_room() -> None:
     door = Door()
     made = [door.come(str(number)) for number in range(3)]
     for step in range(1, 4):
-        door.now = step * PATIENCE_NS
+        door.now = step * GRACE_NS
         made.append(door.come("x"))
     assert door.crowded == 1
     last = made[-1]
     assert last is not None
     door.strangers.leave(last)
     assert door.come("y") is not None
-    door.now = 9 * PATIENCE_NS
+    door.now = 9 * GRACE_NS
     assert door.come("z") is not None
     assert door.crowded == 2
 
@@ -87,7 +87,7 @@ def test_row_76_strangers_take_no_room_from_those_who_are_known(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More strangers come than may be there, while a client works and others connect."""
-    monkeypatch.setattr(strangers, "PATIENCE_NS", 0)
+    monkeypatch.setattr(strangers, "GRACE_NS", 0)
     server.listener._strangers._most = 5
     server.qm.sessions.limit = 2
     with server.client() as client:
@@ -111,7 +111,7 @@ def test_row_76_strangers_take_no_room_from_those_who_are_known(
 def test_row_76_nor_do_those_who_would_speak_the_client_protocol(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tls: bool
 ) -> None:
-    monkeypatch.setattr(strangers, "PATIENCE_NS", 0)
+    monkeypatch.setattr(strangers, "GRACE_NS", 0)
     signer = Authority(tmp_path)
     certificate, key = signer.issue("localhost")
     options = {"tls_certificate": certificate, "tls_key": key} if tls else {}
@@ -133,7 +133,7 @@ def test_row_76_nor_do_those_who_would_speak_the_client_protocol(
         assert "'name': 'far'" in said
         for one in silent:
             one.close()
-        until(lambda: not listening._unknown and not len(listening._strangers))
+        until(lambda: not listening._by_socket and not len(listening._strangers))
         listening.close()
 
 

@@ -21,7 +21,7 @@ from qmgr.authority import QMGR, RIGHTS_ON, Grant
 from qmgr.cli import access
 from qmgr.cli.main import qm
 from qmgr.mqsc import script
-from qmgr.mqsc.source import LONGEST_LINE, commands
+from qmgr.mqsc.source import MAX_LINE_CHARS, commands
 from qmgr.mqsc.syntax import parse
 from qmgr.objects import ALIAS_ATTRIBUTES, ATTRIBUTES, QMGR_ATTRIBUTES
 from tests.qmgr.world import World
@@ -152,7 +152,7 @@ def test_what_is_written_defines_the_same_in_a_new_queue_manager(
     source, target = (World(log_type="linear" if linear else "circular").qm for _ in range(2))
     define(source, said, linear=linear)
     first = written(source, *words)
-    assert max(map(len, first.splitlines())) < LONGEST_LINE
+    assert max(map(len, first.splitlines())) < MAX_LINE_CHARS
     assert "can't say" not in first
     taken(target, first)
     assert written(target, *words) == first

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from qmgr import mqsc
 from qmgr.mqsc import grammar
-from qmgr.mqsc.source import LONGEST_COMMAND, LONGEST_LINE, Command, commands
+from qmgr.mqsc.source import MAX_COMMAND_CHARS, MAX_LINE_CHARS, Command, commands
 from qmgr.mqsc.syntax import parse
 from qmgr.mqsc.tokens import Kind, SyntaxFault, parameters, tokenize
 from tests.qmgr.world import World
@@ -81,9 +81,9 @@ def test_the_place_is_that_in_the_lines_as_they_were_typed(text: str, line: int,
 
 
 def test_lines_and_commands_have_a_length() -> None:
-    blanks = " " * LONGEST_LINE
-    assert f"line 2 is longer than {LONGEST_LINE}" in mqsc.check(f"ping +\n qmgr{blanks}x").text
-    many = "ping qmgr +\n" + "x +\n" * (LONGEST_COMMAND // 2) + "x"
+    blanks = " " * MAX_LINE_CHARS
+    assert f"line 2 is longer than {MAX_LINE_CHARS}" in mqsc.check(f"ping +\n qmgr{blanks}x").text
+    many = "ping qmgr +\n" + "x +\n" * (MAX_COMMAND_CHARS // 2) + "x"
     assert "the command is longer than" in mqsc.check(many).text
 
 

@@ -105,9 +105,9 @@ def test_an_extent_is_read_in_windows(
     log = works.log()
     assert max(row["end_lsn"] - row["lsn"] for row in rows) > log.extent_bytes
     for size in (BLOCK_BYTES, 20_000):
-        monkeypatch.setattr(windows, "WINDOW", size)
-        monkeypatch.setattr(dividing, "WINDOW", size)
-        monkeypatch.setattr(dividing, "PART", BLOCK_BYTES)
+        monkeypatch.setattr(windows, "WINDOW_BYTES", size)
+        monkeypatch.setattr(dividing, "WINDOW_BYTES", size)
+        monkeypatch.setattr(dividing, "MAX_PART_BYTES", BLOCK_BYTES)
         assert told(log, works.disk) == rows
         disk = Counting(works.world.disk)
         assert told(log, disk, columns=("lsn",)) == [{"lsn": row["lsn"]} for row in rows]
@@ -337,7 +337,7 @@ def pieces(parts: list[Part]) -> list[tuple[int, int]]:
 def test_parts_of_a_stream_are_the_same_before_and_after_extents_are_indexed_and_moved(
     chosen: Filters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dividing, "PART", 96 << 10)  # fixed borders in extents of 256 KiB too
+    monkeypatch.setattr(dividing, "MAX_PART_BYTES", 96 << 10)  # fixed borders in extents of 256 KiB too
     works = a_log(indexed=False)
     disk = works.world.disk
     rows = reference.rows(works.log(), disk)

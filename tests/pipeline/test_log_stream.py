@@ -567,7 +567,7 @@ def test_extents_that_are_gone_are_refused_by_a_query_that_is_to_end(past: Path,
 def stream_of(log: Path, seen: LimitedLogStream) -> LimitedLogStream:
     """A query that has looked before."""
     made = LimitedLogStream(asked({"path": str(log)}), ARROW)
-    made.seen = seen.seen
+    made.known_end = seen.known_end
     return made
 
 

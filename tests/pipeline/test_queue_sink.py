@@ -278,7 +278,7 @@ def test_a_queue_manager_that_has_lost_batches_is_refused(tmp_path: Path) -> Non
         assert writer(checkpointLocation="hdfs://one/checkpoint").notes.folder is None
         marks.skip(qm, "query q", 4)
         writer()
-        (checkpoint / queue_sink.NOTED).unlink()
+        (checkpoint / queue_sink.NOTES_NAME).unlink()
         marks.forget(qm, "query q")
         put(5, "5")
         assert bodies(qm, "A") == [b"0", b"5"]
@@ -313,14 +313,14 @@ def test_a_queue_manager_that_has_lost_a_part_of_a_batch_is_refused(tmp_path: Pa
         part(tmp_path / "old", parts[1], batch=0).put([rows(["1"])])
         writer(tmp_path / "old")
         for to in ([NAME, None], [NAME, str(tmp_path)], NAME):  # as it was noted before this version, and as it is now
-            (checkpoint / queue_sink.NOTED).write_text(json.dumps({"to": to, "batch": 5}))
+            (checkpoint / queue_sink.NOTES_NAME).write_text(json.dumps({"to": to, "batch": 5}))
             with pytest.raises(Mistake, match="batch 5 of query q was put before"):
                 writer(tmp_path / "old")
         for junk in ("", "[]", '{"to": [], "batch": 5}', '{"to": "x", "batch": "y"}'):
-            (checkpoint / queue_sink.NOTED).write_text(junk)
-            with pytest.raises(Mistake, match=rf"{queue_sink.NOTED} can't be read"):
+            (checkpoint / queue_sink.NOTES_NAME).write_text(junk)
+            with pytest.raises(Mistake, match=rf"{queue_sink.NOTES_NAME} can't be read"):
                 writer(tmp_path / "old")
-        (checkpoint / queue_sink.NOTED).unlink()
+        (checkpoint / queue_sink.NOTES_NAME).unlink()
         assert bodies(qm, "A") == [b"0", b"1"]
 
 
@@ -354,8 +354,8 @@ def test_a_partition_that_the_log_has_no_room_for_is_refused_with_a_way_out(
 def test_long_runs_of_rows_go_in_calls_of_some_size(
     qm: qmgr.QueueManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_sink, "A_CALL", 3)
-    monkeypatch.setattr(queue_sink, "A_FRAME", 10)
+    monkeypatch.setattr(queue_sink, "CALL_MESSAGES", 3)
+    monkeypatch.setattr(queue_sink, "CALL_BYTES", 10)
     texts = ["1", "2", "3", "4", "a long one indeed", "", "123456", "12345", "6"]
     found = list(queue_sink.runs(rows(texts)))
     assert [len(some) for _, _, some in found] == [3, 1, 1, 2, 2]
@@ -454,7 +454,7 @@ def test_expiry_is_seconds_or_a_moment_and_what_is_over_is_over_soon(qm: qmgr.Qu
     assert one.expiry == pytest.approx(90.5, abs=60)
     past = pa.array([datetime.datetime(2001, 1, 1)], pa.timestamp("us"))
     [(_, said, _)] = queue_sink.runs(rows(["past"], expiry=past))
-    assert queue_sink.options_of(said, 1_700_000_000_000_000) == {"expiry": queue_sink.LEAST_EXPIRY}
+    assert queue_sink.options_of(said, 1_700_000_000_000_000) == {"expiry": queue_sink.MIN_EXPIRY_S}
 
 
 def test_rows_that_are_put_alike_go_with_one_call(qm: qmgr.QueueManager) -> None:
@@ -520,8 +520,8 @@ def test_writers_are_made_of_options_and_sent_to_workers(tmp_path: Path) -> None
     assert (writer.query, writer.batch, writer.patience, writer.life) == ("write to A: w", 7, 30.0, None)
     assert writer.reach == reach(options)
     fresh = [QueueWriter(said(tmp_path), schema, False) for _ in range(2)]
-    assert fresh[0].query != fresh[1].query and fresh[0].life == queue_sink.A_DAY
-    assert QueueStreamWriter(said(tmp_path), schema, False).patience == marks.PATIENCE
+    assert fresh[0].query != fresh[1].query and fresh[0].life == queue_sink.DEFAULT_LIFE_S
+    assert QueueStreamWriter(said(tmp_path), schema, False).patience == marks.ATTEMPT_TIMEOUT_S
 
 
 def test_wrong_options_are_refused_with_one_sentence(tmp_path: Path) -> None:

@@ -127,8 +127,8 @@ def test_a_browse_counts_backouts_and_follows_an_alias(qm: qmgr.QueueManager, tm
 def test_only_the_columns_that_are_asked_for_are_made_and_batches_are_bounded(
     qm: qmgr.QueueManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_rows, "A_BATCH", 3)
-    monkeypatch.setattr(queue_rows, "A_FEW_BYTES", 100)
+    monkeypatch.setattr(queue_rows, "BATCH_ROWS", 3)
+    monkeypatch.setattr(queue_rows, "BATCH_BYTES", 100)
     for body in [b"1", b"2", b"3", b"4", b"5" * 100, b"6"]:
         qm.put("A", body)
     target = pa.schema([queue_rows.ARROW.field("body_length")])
