@@ -1,4 +1,4 @@
-"""What all tests of the pipeline have: one Spark session for those that use it, and nothing learned by others."""
+"""What all tests of the pipeline have: a Spark session and logs that are made once, and nothing learned by others."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,11 @@ import qmgr
 from pipeline import naming, opened, session
 from tests.commands import Commands
 from tests.daemon.daemons import Daemons
+from tests.pipeline import reference
+from tests.pipeline.many_extents import a_day, a_log
 from tests.pipeline.queues import serving
+from tests.pipeline.reference import Row
+from tests.pipeline.works import Works
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,3 +64,22 @@ def daemons(tmp_path: Path) -> Iterator[Daemons]:
     yield made
     made.close()
     commands.close()
+
+
+@pytest.fixture(scope="session")
+def plain() -> tuple[Works, list[Row]]:
+    works = a_log(indexed=False)
+    return works, reference.rows(works.log(), works.disk)
+
+
+@pytest.fixture(scope="session")
+def indexed() -> tuple[Works, list[Row]]:
+    works = a_log()
+    assert sum(path.endswith(".IDX") for path in works.world.disk.files()) > 3
+    return works, reference.rows(works.log(), works.disk)
+
+
+@pytest.fixture(scope="session", params=["day"])
+def day() -> tuple[Works, list[Row]]:
+    works = a_day()
+    return works, reference.rows(works.log(), works.disk)
