@@ -328,6 +328,7 @@ def _ends(extents: Extents, start: int, end: int) -> Places:
 
 
 def batches(extents: Extents, start: int, end: int, chosen: Wanted = ALL) -> Iterator[Batch]:
+    """The records that begin in [start, end); those left out hold nothing that is chosen."""
     for window in windows(extents, start, end, chosen):
         yield of_window(window) if isinstance(window, Window) else of_record(window)
 

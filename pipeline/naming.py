@@ -1,7 +1,7 @@
 """The names of queues that a log tells, by their numbers.
 
-What has been read once this process remembers. A folder of extents, which has no queue manager to do that, is given
-the indexes that it lacks; nothing else is changed.
+What has been read once this process remembers. A folder of extents, which no queue manager indexes, is given the
+indexes that it lacks, since names are looked for by them; nothing else is changed.
 """
 
 import contextlib
