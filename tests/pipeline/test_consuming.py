@@ -1,6 +1,5 @@
 """Consuming: the messages of a batch are taken and worked on once, whatever crashes, and wherever."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -500,34 +499,38 @@ def test_what_can_not_be_is_refused_before_any_batch_comes(wrong: dict[str, Any]
 def test_a_daemon_that_is_killed_amid_batches_of_a_sink_and_of_a_consumer_has_all_of_them_once(
     spark: "SparkSession", daemons: Daemons
 ) -> None:
-    """One query consumes A, with a message to B for each; another one puts what A had to C. Both kill it."""
-    daemons.make(**LINEAR)
-    process, armed, started = daemons.data / "process", daemons.data / "armed", 0
-    texts = [b"%d" % number for number in range(40)]
-    armed.mkdir()
-    for name in ("sink 13", "work 25", "sink 31"):
-        (armed / name).touch()
+    """One query consumes A, with a message to B for each; another one puts what A had to C.
 
-    def start() -> None:
-        process.write_text(str(daemons.start()))
+    It is killed when both are amid their second batch of three: what they have put is in no commit yet.
+    """
+    daemons.make(**LINEAR)
+    process, amid, started = daemons.data / "process", daemons.data / "amid", 0
+    texts = [b"%d" % number for number in range(30)]
+    amid.mkdir()
+    process.write_text(str(daemons.start()))
 
     def kill(name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            (armed / name).unlink()
+        """The sink does it, once, and the work waits for that."""
+        (amid / name).touch()
+        until(lambda: not process.exists() or (name == "sink" and (amid / "work").exists()), 300)
+        if process.exists():
             os.kill(int(process.read_text()), signal.SIGKILL)
+            process.unlink()
 
     def passed(body: bytes) -> bytes:
-        kill(f"sink {bytes(body).decode().strip()}")
+        if bytes(body).strip() == b"13":
+            kill("sink")
         return bytes(body).strip()
 
     def worked(batch: "DataFrame", _: int, uow: Effects) -> None:
         for row in batch.collect():
             text = bytes(row.body).strip()
             uow.put("B", text)
-            kill(f"work {text.decode()}")
+            if text == b"15":
+                kill("work")
 
     def queries() -> "Iterator[StreamingQuery]":
-        stream = spark.readStream.format("qmgr.queue").options(**said(daemons.data, maxBytesPerTrigger="32k")).load()
+        stream = spark.readStream.format("qmgr.queue").options(**said(daemons.data, maxBytesPerTrigger="128k")).load()
         put_on = stream.select(functions.udf(passed, "binary", useArrow=False)("body").alias("body"))
         taken = consume(worked, qmgr=NAME, queue="A", data_path=daemons.data)
         for writing, name in (
@@ -537,12 +540,11 @@ def test_a_daemon_that_is_killed_amid_batches_of_a_sink_and_of_a_consumer_has_al
             checkpoint = str(daemons.data / f"checkpoint of {name}")
             yield writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
-    start()
     with daemons.connect() as qm:
         for queue in "ABC":
             qm.define_queue(queue)
-        for first in range(0, len(texts), 10):  # so long that what the queries log is few batches more
-            qm.put_many("A", [text.ljust(3000) for text in texts[first : first + 10]])
+        for first in range(0, len(texts), 10):  # so long that what the queries log is hardly a batch more
+            qm.put_many("A", [text.ljust(12_000) for text in texts[first : first + 10]])
     failed = True
     while failed:
         failed = False
@@ -555,9 +557,10 @@ def test_a_daemon_that_is_killed_amid_batches_of_a_sink_and_of_a_consumer_has_al
             assert started < 20, "something else goes wrong"
         else:
             daemons.ended()
-            start()
+            daemons.start()
         started += 1
-    assert [*armed.iterdir()] == []
+    assert not process.exists()
+    assert {path.name for path in amid.iterdir()} == {"sink", "work"}
     with daemons.connect() as qm:
         until(lambda: not qm.transactions())
         assert [bodies(qm, queue) for queue in "ABC"] == [[], texts, texts]
