@@ -319,7 +319,7 @@ class Session:
         finally:
             self._look_around()
 
-    def reject_now_or_later(self, deliveries: list[Delivery], *, late: bool = False) -> Outcome:
+    def reject_without_waiting(self, deliveries: list[Delivery], *, late: bool = False) -> Outcome:
         """The same for event loops: where the log has no room for saying so of all of them, the others are for later.
 
         Which those are is known now: what is refused by then may be with the same client again.
@@ -366,7 +366,7 @@ class Session:
         if self._begin_to_close():
             self._end_with_retries()
 
-    def close_now_or_later(self) -> Outcome:
+    def close_without_waiting(self) -> Outcome:
         """The same for event loops: what has no room in the log for its return is for a thread that may wait."""
         return without_waiting(self._end_with_retries) if self._begin_to_close() else 0
 

@@ -94,7 +94,7 @@ class StompCommands:
         session, self._session = self._session, None
         if session is not None:
             self._subscriptions.end(in_order=in_order)
-            closed = session.close_now_or_later()
+            closed = session.close_without_waiting()
             if not isinstance(closed, int):
                 self._connection.do_at_length(closed, lambda lsn: None, "DISCONNECT")
 
@@ -183,7 +183,7 @@ class StompCommands:
             raise Mistake(f"{text}; ACK it to be rid of it")
         name = headers.get("transaction")
         if name is None:
-            return session.reject_now_or_later(self._subscriptions.take(headers))
+            return session.reject_without_waiting(self._subscriptions.take(headers))
         transaction = self._transactions.named(name)  # else the messages would be taken for nothing
         taken = self._subscriptions.take(headers)
         transaction.kept += self._subscriptions.keep(taken)

@@ -83,5 +83,5 @@ class Transactions:
         """The unit of work has ended, at the LSN, whatever has become of these."""
         if not transaction.refused:
             return lsn
-        back = self._session.reject_now_or_later(transaction.refused, late=True)
+        back = self._session.reject_without_waiting(transaction.refused, late=True)
         return max(lsn, back) if isinstance(back, int) else back
