@@ -16,7 +16,7 @@ from logger.compressed import Compression, compress
 from logger.config import LogConfig, LogType
 from logger.disk import PosixDisk, make_dirs
 from logger.extent import file_name, linear_number
-from logger.migrate import BESIDE, MOVED_FROM, copy, to_circular
+from logger.migrate import SIDE_FILES, MOVED_FROM, copy, to_circular
 from qmgr.migration import migrate_log
 from recovery import checkpoint
 from tests.conftest import SOAK
@@ -215,7 +215,7 @@ def test_where_the_control_file_came_to_is_all_that_was_copied_before_it(how: st
         nonlocal seen
         if not life.disk.exists(control_path(directory)):
             return
-        wanted = {MOVED_FROM, *BESIDE} & set(life.disk.list(directory))
+        wanted = {MOVED_FROM, *SIDE_FILES} & set(life.disk.list(directory))
         for seed in range(12):
             disk = life.disk.snapshot(Loss(seed=seed, sectors="new", names="mixed"))
             if disk.exists(control_path(directory)):

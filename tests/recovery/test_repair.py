@@ -970,7 +970,7 @@ def test_the_rest_of_an_extent_that_was_left_empty_is_no_record_that_is_lost() -
     assert lost is not None
     assert lost.start == place
     assert lost.records == len(later)
-    assert lost.alone == 4, "of the messages all but the first can be read"
+    assert lost.outside_units == 4, "of the messages all but the first can be read"
 
 
 def test_lost_units_of_work_are_many_or_few_and_what_is_readable_is_never_more_than_all() -> None:

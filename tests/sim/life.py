@@ -244,7 +244,8 @@ class Life:
 
     def check(self) -> None:
         """What is there is one of the states that are allowed; from now on it is the only one."""
-        seen, in_doubt = self.observe(), set(self.qm.in_doubt())
+        uows = self.qm._engine.state.uows  # `qm.in_doubt` forces the log: a crash that is due would strike in here
+        seen, in_doubt = self.observe(), {unit.xid for unit in uows.in_doubt() if unit.xid is not None}
         allowed = self.allowed if self.crashed else [self.model]
         for model in reversed(allowed):
             if model.agrees(seen, in_doubt):
