@@ -16,7 +16,7 @@ from logger.compressed import Compression, compress
 from logger.config import LogConfig, LogType
 from logger.disk import PosixDisk, make_dirs
 from logger.extent import file_name, linear_number
-from logger.migrate import SIDE_FILES, MOVED_FROM, copy, to_circular
+from logger.migrate import MOVED_FROM, SIDE_FILES, copy, to_circular
 from qmgr.migration import migrate_log
 from recovery import checkpoint
 from tests.conftest import SOAK
