@@ -9,7 +9,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, NoReturn, Self, Unpack
+from typing import Any, NoReturn, Self, TypeVar, Unpack
 
 from logger.archive import Outcome
 from logger.disk import Path
@@ -29,6 +29,8 @@ from qmgr.threads import this_thread
 from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors, not_its_own
 from recovery.records import Xid
 from recovery.uows import UowState
+
+T = TypeVar("T")
 
 FIRST_PAGE, MAX_PAGE = 4, 128  # messages
 MAX_UNKNOWN_UNITS = 1000  # units of work whose outcome is not known, to be asked for
@@ -156,9 +158,13 @@ class Connection:
         except Broken as exc:
             raise links.lost(self.name, exc) from exc
 
-    def _call(self, method: str, *args: Any, **options: Any) -> Any:
-        [(answer, head)] = self._stream(wire.call(method, args, options))
-        return values.loads(answer[head.at :])
+    def _call(self, method: str, *args: Any, progress: Progress = no_progress, **options: Any) -> T:  # type: ignore[type-var]
+        """What a verb that is called by its name returns, which its caller knows the type of."""
+        check_progress(progress)
+        watched = progress is not no_progress
+        [(answer, head)] = self._stream(wire.call(method, args, options, progress=watched), hear=progress)
+        found: T = values.loads(answer[head.at :])
+        return found
 
     # ---- messages
 
@@ -351,30 +357,23 @@ class Connection:
 
     def recreate(self, queue: str, *, progress: Progress = no_progress) -> QueueInfo:
         """Build a damaged queue again from its media image and the log (rcrmqobj); see `QueueManager.recreate`."""
-        return self._watched("recreate", progress, queue)
+        return self._call("recreate", queue, progress=progress)
 
     def archive_log(
         self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
     ) -> Outcome:
         """Move the log extents that no restart needs to the archive; see `QueueManager.archive_log`."""
-        return self._watched("archive_log", progress, older_than=older_than, dry_run=dry_run)
+        return self._call("archive_log", older_than=older_than, dry_run=dry_run, progress=progress)
 
     def compress_log(
         self, *, older_than: str | int = 0, dry_run: bool = False, progress: Progress = no_progress
     ) -> Outcome:
         """Compress the log extents that no restart needs; see `QueueManager.compress_log`."""
-        return self._watched("compress_log", progress, older_than=older_than, dry_run=dry_run)
+        return self._call("compress_log", older_than=older_than, dry_run=dry_run, progress=progress)
 
     def remove_log(self, *, older_than: str | int, dry_run: bool = False, progress: Progress = no_progress) -> Outcome:
         """Delete the oldest log extents, up to the first that is still needed; see `QueueManager.remove_log`."""
-        return self._watched("remove_log", progress, older_than=older_than, dry_run=dry_run)
-
-    def _watched(self, method: str, progress: Progress, *args: Any, **options: Any) -> Any:
-        """A call that says how far it has come."""
-        check_progress(progress)
-        watched = progress is not no_progress
-        [(answer, head)] = self._stream(wire.call(method, args, options, progress=watched), hear=progress)
-        return values.loads(answer[head.at :])
+        return self._call("remove_log", older_than=older_than, dry_run=dry_run, progress=progress)
 
     def advance_log(self) -> str:
         """Go on in a new log extent, whose name is returned; see `QueueManager.advance_log`."""

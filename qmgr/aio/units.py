@@ -166,7 +166,7 @@ class Backend(Protocol):
 
     def browse(self, queue: str, selectors: Wanted) -> ClosableIterator[Message]: ...
     def replay(self, queue: str | int, start: Where, end: Where | None) -> ReplayIterator: ...
-    async def call(self, method: str, *args: Any, **options: Any) -> Any:
+    async def call(self, method: str, *args: Any, **options: Any) -> T:
         """Any other verb of the queue manager, by its name."""
 
     def end(self, mode: str) -> Coroutine[Any, Any, None]:
