@@ -186,7 +186,7 @@ def test_nothing_is_kept_of_units_that_have_ended() -> None:
     log = Written()
     for unit, queue in enumerate((WANTED, OTHER, WANTED, OTHER)):
         log.add(records.Calls(unit, put(b"a", 0, queue)))
-        log.add(records.Commit(unit, {queue: 1}) if unit < 2 else records.Backout(unit, {}))
+        log.add(records.Commit(unit, {queue: 1}) if unit < 2 else records.Backout(unit))
     puts = PutTracker(WANTED, FIRST, whole=False)
     assert [batch.messages for batch in told(puts, log.records)] == [[b"a"]]
     assert not puts.units and not puts._first
