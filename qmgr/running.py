@@ -170,6 +170,7 @@ class Running(ABC):
         self._store = state
         self._report(errors, report, state)
         state.on_damage = self._damaged
+        state.note_aside = lambda path: self.say("AMQ9005", path=path)
         self.restart_report = report
         return checkpoint
 

@@ -5,6 +5,7 @@ A message that is got in the meantime is written all the same: the log has its g
 """
 
 import contextlib
+import errno
 import json
 import threading
 from array import array
@@ -329,6 +330,8 @@ class StateSnapshot:
             if exc.errno in NO_FILE:
                 if target.cells:  # else nothing of the queue was there: somebody else's has the name of a new one
                     snapshot.new_damage = no_segment(exc.filename, exc)
+                    if exc.errno == errno.ENOTDIR:  # who writes the new one sets aside what lies there
+                        snapshot.new_damage.path = ""
                 self._append(snapshot, self._new(kind), snapshot.fresh(kind))
                 return
             if not may_stay or exc.errno not in NO_SPACE:

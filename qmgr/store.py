@@ -25,12 +25,18 @@ def no_segment_number() -> OSError:
     return OSError(errno.ENOSPC, "all numbers of segments are used up; move the messages to a new queue manager")
 
 
+def _is_no_directory(exc: OSError, directory: str) -> bool:
+    """Does a file lie in the place of the directory, or a link to itself? One to nothing may lack a mounted disk."""
+    return exc.errno == errno.ENOTDIR or (exc.errno == errno.ELOOP and exc.filename == directory)
+
+
 class Store(State):
     """The queues and units of work of one queue manager, with their segments below `directory`."""
 
     __slots__ = (
         *("_give_way", "_names_synced", "arrays", "awaited", "buffers", "directory", "disk", "doomed", "doomed_bytes"),
-        *("ending", "fence", "files", "gave_up", "log_id", "opened", "pinned", "scarce", "spare_bytes", "take_room"),
+        *("ending", "fence", "files", "gave_up", "log_id", "note_aside", "opened", "pinned", "scarce"),
+        *("spare_bytes", "take_room"),
     )
 
     def __init__(
@@ -54,6 +60,7 @@ class Store(State):
         self.scarce = False  # the disk has little room: every segment of which most is gone is worth rewriting
         self.spare_bytes: Callable[[], int] = lambda: NO_LIMIT  # bytes of the disk beside what messages in memory need
         self.take_room: Callable[[int, bool], bool] = lambda size, rewrites: True  # (bytes, to rewrite?): reserve them
+        self.note_aside: Callable[[str], None] = lambda path: None  # what a checkpoint has set aside
         self.disk = disk
         self.directory = directory
         self.log_id = log_id
@@ -90,6 +97,13 @@ class Store(State):
     def writer(self, queue: Queue, segment: Segment) -> SegmentWriter:
         """To append to the segment, which may be a new one. Raises OSError."""
         directory = self.queue_directory(queue.name)
+        try:
+            return SegmentWriter(self.disk, directory, self.log_id, queue.id, segment, self.fence)
+        except OSError as exc:
+            aside = "" if segment.cells or not _is_no_directory(exc, directory) else self.set_aside(directory)
+            if not aside:
+                raise
+            self.note_aside(aside)
         return SegmentWriter(self.disk, directory, self.log_id, queue.id, segment, self.fence)
 
     def sync_names(self) -> None:

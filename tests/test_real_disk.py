@@ -505,6 +505,45 @@ def test_what_lies_among_the_queues_files_and_is_somebody_elses_stops_no_start(
         assert (path / "theirs").read_text() == "not ours"
 
 
+def a_file(path: Path) -> None:
+    path.write_text("not ours")
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["with a segment", "without one"])
+@pytest.mark.parametrize("how", [a_file, os.mkfifo, a_link_to_itself])
+def test_row_49_what_is_no_directory_in_the_place_of_a_queues_is_set_aside_while_work_goes_on(
+    how: Callable[[Path], None], there: bool, tmp_path: Path
+) -> None:
+    """Faults 42, 49, 50: checkpoints go on, and so does the queue, if it had nothing there."""
+    qmgr.create("REAL", data_path=tmp_path, log_primary_files=2, log_file_pages=64)
+    queues = tmp_path / "qmgrs" / "REAL" / "queues"
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        for name in ("A", "B"):
+            qm.define_queue(name)
+        if there:
+            qm.put("A", b"lost")
+            qm.checkpoint()
+            shutil.rmtree(queues / "A")
+        how(queues / "A")
+        for name in ("A", "B"):
+            qm.put(name, b"second")
+        qm.checkpoint()
+        assert os.path.lexists(queues / "A.damaged")
+        assert (queues / "A").is_dir()
+        told = (queues.parent / "errors" / "AMQERR01.LOG").read_text()
+        assert told.count("AMQ9005W") == 1
+        assert f"set aside as {queues / 'A'}.damaged." in told
+        qm.put("B", b"third")
+        qm.checkpoint()
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        assert [message.body for message in qm.browse("B")] == [b"second", b"third"]
+        if there:
+            with pytest.raises(qmgr.Damaged, match=f"segment {queues / 'A'}/.* is missing"):
+                qm.get("A")
+        else:
+            assert qm.get("A").body == b"second"
+
+
 @pytest.mark.parametrize("how", [a_directory, a_link_to_itself, os.mkfifo])
 def test_row_49_what_is_no_file_in_the_place_of_a_segment_is_found_while_work_goes_on(
     how: Callable[[Path], None], tmp_path: Path
