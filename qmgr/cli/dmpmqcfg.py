@@ -33,6 +33,7 @@ FORMATS = (MQSC, ONE_LINE, SETMQAUT)
 NOT_HERE = {  # of IBM MQ
     "-t": (*ABSENT, "comminfo", "mqttchl", "sub", "chlauth", "policy"),
     "-x": ("chlauth", "sub", "policy"),
+    "-o": ("2line", "grtmqmaut"),
 }
 RULE = "*" * 79
 

@@ -84,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"Queue manager {name!r} as of LSN {lsn.text(done.lsn)}, {at}, built in {done.data_path!r}.")
     print(f"{done.queues} queues, {done.messages} messages; {done.in_doubt} units of work in doubt, "
           f"{done.backed_out} backed out that were in flight.")  # fmt: skip
+    if args.time is not None and args.time > access.CLOCK.wall_us():
+        print("--time is still to come, so this is all that the log has; without +hh:mm it is taken as UTC.")
     return 0
 
 

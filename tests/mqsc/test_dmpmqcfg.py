@@ -328,7 +328,12 @@ def test_what_is_meant(run: Run, words: str, found: list[str]) -> None:
             36,
             "AMQ7076E: -x was given 'chlauth', which IBM MQ has and is not provided here; allowed: all,",
         ),
-        ("-o 2line", 36, "AMQ7076E: -o was given '2line'; allowed: mqsc, 1line, setmqaut."),
+        (
+            "-o 2line",
+            36,
+            "AMQ7076E: -o was given '2line', which IBM MQ has and is not provided here; allowed: mqsc, 1line,",
+        ),
+        ("-o 3line", 36, "AMQ7076E: -o was given '3line'; allowed: mqsc, 1line, setmqaut."),
         ("-o setmqaut", 36, "AMQ7076E: -o setmqaut writes rights only; say -x authrec with it."),
         ("-t authrec -x object", 36, "AMQ7076E: -t authrec leaves nothing for -x object; say one of the two."),
         ("-r QM9", 36, "AMQ7075E: unrecognized arguments: -r (IBM MQ's, and not provided here)"),

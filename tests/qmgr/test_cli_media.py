@@ -408,7 +408,10 @@ def test_recover_to_refuses_in_a_line(made: Path, run: Run, tmp_path: Path) -> N
         assert err.startswith(says), err
         assert err.count("\n") == 1
         assert not into.exists()
-    run(f"recover-to -m QM1 --time 2999-01-01 --into {into}")
+    out, _ = run(f"recover-to -m QM1 --time 2999-01-01 --into {into}")
+    assert out.splitlines()[2:] == [
+        "--time is still to come, so this is all that the log has; without +hh:mm it is taken as UTC."
+    ]
     _, err = run(f"recover-to -m QM1 --time 2999-01-01 --into {into}", 8)
     assert err.startswith(f"AMQ8110E: {into} has a queue manager 'QM1' already; give an empty directory")
 
