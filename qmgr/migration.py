@@ -109,8 +109,8 @@ class _Migration:
         if control.read(disk, control_path(directory))[1].log_type is LogType.LINEAR:
             extents, size = migrate.surplus(disk, directory)
             self._say(
-                f"Media recovery ends here: {extents} extents of history, {size} bytes, are deleted from "
-                f"{directory}/active. Archived extents stay where they are."
+                f"Media recovery ends here: the history in {directory}/active is deleted (log extents: {extents}, "
+                f"bytes: {size}). Archived extents stay where they are."
             )
         migrate.to_circular(disk, directory, config.log.max_files)
         self._forget_images(directory)

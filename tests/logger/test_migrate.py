@@ -681,7 +681,7 @@ def test_the_end_of_media_recovery_is_said_before_and_archived_extents_stay() ->
         said.append(text)
 
     migrate_log(NAME, data_path=DATA, disk=life.disk, log_type="circular", say=say)
-    assert f"{len(history) - 1} extents of history, {(len(history) - 1) * size} bytes" in said[0]
+    assert f"(log extents: {len(history) - 1}, bytes: {(len(history) - 1) * size})" in said[0]
     assert sorted(extents(life.disk)) == sorted(number for number, _ in state_of(life.disk).extents)
     assert not [name for name in life.disk.list(f"{OLD}/active") if name[0] == "R" or name.endswith(("IDX", "new"))]
     assert life.disk.exists(first.replace("active", "archive"))
