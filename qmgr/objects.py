@@ -21,7 +21,7 @@ def check_name(name: object, what: str, reason: Reason = Reason.OBJECT_NAME_ERRO
         return name
     use = "use 1 to 48 of the characters A-Z a-z 0-9 . / _ %"
     raise NameError_(
-        f"{quoted(name)} can't be the name of a {what}: "
+        f"{quoted(name)} can't be the name of {'an' if what == 'alias' else 'a'} {what}: "
         f"{use if isinstance(name, str) else f'give text (str), not {type(name).__name__}'}",
         reason=reason,
         name=(name if isinstance(name, str) else quoted(name))[:48],

@@ -165,7 +165,7 @@ def test_attributes_are_checked(qm: qmgr.QueueManager, attributes: dict[str, Any
     qm.define_alias("ALSO", "A")
     with pytest.raises(Mistake):
         qm.alter_alias("ALSO", **attributes)
-    with pytest.raises(Mistake):
+    with pytest.raises(Mistake, match="'bad name' can't be the name of an alias: use 1 to 48"):
         qm.define_alias("bad name", "A")
     assert qm.aliases()[0].target == "A"
 
