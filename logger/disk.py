@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 STDERR_FD = 2
 LOCK_ATTEMPTS = 2000  # a millisecond apart, while others only look
+HOLDER_BYTES = 512  # of a line that a lock file may have of its last holder
 PAGE = 4096  # bytes; the unit of alignment for direct writes
 HUGE_PAGE = 2 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # EFBIG: beyond the limit for the size of files (ulimit -f)
@@ -245,6 +246,19 @@ def _is_traced() -> bool:
     with open(STATUS, "rb") as file:
         said = dict(line.split(b":", 1) for line in file if b":" in line)
     return int(said.get(b"TracerPid", b"0")) != 0
+
+
+def _write_holder(fd: int, line: bytes) -> None:
+    """Make the line all that a lock file holds. Raises OSError, but not where the disk is full: it is held even so."""
+    try:
+        # Over what the last holder left, and only then shorter: a full disk takes no more what it was given back.
+        os.pwrite(fd, line.ljust(min(os.fstat(fd).st_size, HOLDER_BYTES)), 0)
+        os.ftruncate(fd, len(line))
+    except OSError as exc:
+        if exc.errno not in NO_SPACE:
+            raise
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)  # whose it is nobody is told then; what stood there was another's
 
 
 def _has_no_owner(fd: int) -> bool:
@@ -578,12 +592,7 @@ class PosixDisk:
                     raise
                 raise LogInUse(f"{path} is held by {owner or 'another process'}", holder=owner) from None
         try:
-            try:
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, holder.encode() + b"\n", 0)
-            except OSError as exc:
-                if exc.errno not in NO_SPACE:  # whose it is nobody is told then, but it is held
-                    raise
+            _write_holder(fd, holder.encode() + b"\n")
             lock.hold_directory()
         except OSError as exc:
             lock.release()

@@ -207,6 +207,25 @@ def test_a_lock_on_a_full_disk_is_held_by_nobody_in_particular_and_one_on_a_bad_
     disk.lock(path, "next").release()
 
 
+def test_a_lock_on_a_full_disk_says_whose_it_is_where_the_last_holder_left_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the line of its daemon a queue manager can't be ended by endmqm, long after there is room again."""
+    disk, path, write = PosixDisk(), tmp_path / "lock", os.pwrite
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        if at + len(data) > os.fstat(fd).st_size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data, at)
+
+    disk.lock(str(path), "somebody").release()
+    monkeypatch.setattr(os, "pwrite", full)
+    for holder, left in (("somebodY", b"somebodY\n"), ("next", b"next\n"), ("somebody else", b"")):
+        lock = disk.lock(str(path), holder)
+        assert path.read_bytes() == left
+        lock.release()
+
+
 def test_row_62_who_only_looks_whether_it_is_locked_keeps_nobody_from_locking_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
