@@ -93,6 +93,30 @@ def test_row_43_a_stale_copy_of_an_extent_is_refused() -> None:
         Ring(disk, "", ID, EXTENT, direct=False).open(state([(0, 3), (1, 9)], head=3))
 
 
+def test_rows_42_and_43_so_is_the_one_that_holds_the_head() -> None:
+    disk = SimDisk()
+    ring(disk, [3, 4])
+    with pytest.raises(LogDamaged, match="stale copy"):
+        Ring(disk, "", ID, EXTENT, direct=False).open(state([(0, 3), (1, 9)], head=9))
+    disk.remove("/S0000001.LOG")
+    with pytest.raises(LogDamaged, match=r"S0000001.LOG is missing"):
+        Ring(disk, "", ID, EXTENT, direct=False).open(state([(0, 3), (1, 4)], head=4))
+
+
+@pytest.mark.parametrize(("epoch", "sequences"), [(1, [3, 4, 5]), (0, [3, 4])])
+def test_a_secondary_that_the_control_file_does_not_know_of_is_one_of_this_epoch(
+    epoch: int, sequences: list[int]
+) -> None:
+    """One of an earlier epoch was let go of, or what it held was declared lost."""
+    disk = SimDisk()
+    ring(disk, [3, 4])
+    unknown = extent.ExtentHeader(number=2, log_id=ID, sequence=5, extent_bytes=EXTENT, epoch=epoch, time=0)
+    extent.create(disk, "", unknown)
+    again = Ring(disk, "", ID, EXTENT, direct=False)
+    again.open(state([(0, 3), (1, 4)], head=3))
+    assert again.sequences() == sequences
+
+
 def test_row_39_another_logs_extent_is_refused() -> None:
     disk = SimDisk()
     ring(disk, [3, 4])

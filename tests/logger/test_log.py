@@ -362,6 +362,24 @@ def test_row_42_a_start_that_has_one_copy_of_the_control_file_makes_the_other_be
         assert begun(twice)[1].durable == end
 
 
+def test_row_16_a_start_with_a_torn_header_wipes_no_spare_page_that_has_what_was_forced() -> None:
+    """The header is the front of its file, and so are the spare pages: what they have is at home only later."""
+    disk, log = made()
+    log.force(append(log, b"forced"))
+    disk = disk.crash(LOSE_ALL)
+    path = "/log/active/S0000000.LOG"
+    disk.poke(path, bytes(8) + disk.peek(path)[8:])
+    changes = []
+
+    def look(kind: str, changed: str) -> None:
+        changes.append(kind)
+        assert restarted(disk.snapshot(LOSE_ALL)) == [b"forced"], f"{kind} {changed}"
+
+    with Lookout(disk, look):
+        assert begun(disk)[0] == [b"forced"]
+    assert len(changes) > 3
+
+
 def test_a_control_file_that_could_not_be_written_is_never_written_again() -> None:
     """Whoever waited to write it next, as a leader that has begun an extent, hears of it before he writes anything."""
     disk, log = made()
@@ -848,6 +866,19 @@ def test_lazy_modes_write_and_sync_only_when_asked(sync: LogSync) -> None:
     assert begun(disk.snapshot(LOSE_ALL), sync=sync)[0][:1] == [b"first"]
     log.sync(log.buffer.tail)
     assert restarted(disk, sync=sync) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("sync", [LogSync.OS, LogSync.INTERVAL])
+def test_lazy_modes_take_nothing_for_durable_that_was_only_written(sync: LogSync) -> None:
+    """Else a record would say so of those before it, and where they are lost alone no start would believe the log."""
+    disk, log = made(sync=sync)
+    log.sync(append(log, b"synced"))
+    bodies = [b"synced", *(bytes([n]) * 9000 for n in range(4))]
+    for body in bodies[1:]:
+        log.force(append(log, body))
+    for seed in range(50):
+        found = begun(disk.snapshot(mixed(seed)), sync=sync)[0]
+        assert found == bodies[: max(1, len(found))]
 
 
 @pytest.mark.parametrize("sync", LogSync)
