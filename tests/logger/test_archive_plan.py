@@ -108,6 +108,14 @@ def test_an_extent_that_is_too_young_ends_removal_without_a_word() -> None:
     assert removal({}, after=3600, now=START) == Plan(steps=())  # the clock was set back
 
 
+def test_it_ends_removal_though_one_behind_it_seems_older() -> None:
+    """Its successor came before the clock was set back: what is removed from behind it leaves a gap."""
+    hours = {1: 0, 2: 1, 3: 5, 4: 2, 5: 3}
+    found = extents(*hours, taken=lambda s: START + hours[s] * HOUR)
+    chosen = archive_plan.plan_remove(found, {}, after=2 * 3600, now_us=NOW, active_from=5)
+    assert [step.sequence for step in chosen.steps] == [1]
+
+
 @given(
     st.sets(st.integers(1, 30)),
     st.dictionaries(st.sampled_from(["a", "b", "restart"]), st.integers(0, 32)),
