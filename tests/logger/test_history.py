@@ -384,3 +384,12 @@ def test_row_40_an_extent_whose_header_is_damaged_is_known_by_the_frame_that_it_
     assert bodies_of(seen.reader(state), state.extent_bytes) == bodies
     stranger = History(disk, [ACTIVE], b"another log's id", state.extent_bytes)
     assert stranger.places() == {}
+
+
+def test_what_is_archived_and_not_written_yet_is_of_another_past() -> None:
+    """The extent that is written now may be there by hand; the next one can't be of this log."""
+    disk = with_extents(range(1, 6))
+    for sequence in range(1, 6):
+        to_archive(disk, f"{ACTIVE}/{name(sequence)}")
+    assert list(History(disk, [ACTIVE, ARCHIVE], ID, SMALL, lambda: 3).places()) == [1, 2, 3]
+    assert list(history(disk).places()) == [1, 2, 3, 4, 5]
