@@ -411,6 +411,24 @@ def test_after_a_checkpoint_that_failed_as_much_has_come_as_before_it(world: Wor
     assert checkpointer.records <= 1 and not checkpointer.arrived_bytes
 
 
+def test_row_43_what_was_kept_over_an_end_is_not_there_again_after_a_start_that_an_older_control_file_forgets(
+    world: World,
+) -> None:
+    """A get of it is in no log; that there was a start since tells the end of the log, behind checkpoints alone."""
+    world.qm.alter_queue("A", non_persistent_class="HIGH")
+    world.qm.put("A", b"kept", persistent=False)
+    world.qm.end()
+    control = f"{DATA}/log/{QM}/amqhlctl.lfh"
+    older = world.disk.peek(control)
+    world.start()
+    assert world.qm.get("A").body == b"kept"
+    world.disk = world.disk.crash(KEEP_ALL)
+    world.disk.poke(control, older)
+    world.disk.poke(f"{DATA}/qmgrs/{QM}/{NAME}", b"damaged")
+    world.start()
+    assert bodies(world.qm, "A") == []
+
+
 def test_no_checkpoint_comes_behind_that_of_an_end_in_order(world: World) -> None:
     """One that waits for it would say that the queue manager has not ended in order, and what that keeps would go."""
     world.qm.alter_queue("A", non_persistent_class="HIGH")
