@@ -661,6 +661,13 @@ def test_row_47_a_clean_end_names_the_exact_end() -> None:
         begun(disk)
 
 
+def test_row_47_a_log_that_was_started_since_did_not_end_in_order() -> None:
+    disk, log = made()
+    log.close(clean=True)
+    begun(disk)
+    assert Log(disk.crash(LOSE_ALL), SimClock(), config()).state.clean_end == 0
+
+
 @pytest.mark.interpreted
 def test_the_end_that_the_control_file_names_is_what_was_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that comes late may still append."""

@@ -95,6 +95,35 @@ def test_nothing_of_it_is_replayed_or_recreated_or_put_in_the_place_of_what_is_n
     assert world.disk.files(LOG) == []
 
 
+def test_it_is_known_also_where_the_archive_was_away_at_the_first_start_after_the_backup() -> None:
+    world = World(log_type="linear", log_secondary_files=2)
+    for queue in ("A", "B"):
+        world.qm.define_queue(queue)
+    put(world, "B", "common", 350)
+    archived(world, compress=False)
+    common = set(world.disk.files(ARCHIVE))
+    world.qm.end()
+    before = world.disk.snapshot(KEEP_ALL)
+    world.start()
+    put(world, "B", "undone", 350)
+    archived(world, compress=False)
+    world.qm.end()
+    there = {path: world.disk.peek(path) for path in world.disk.files(ARCHIVE)}
+    world.disk = before
+    for path in common:
+        before.remove(path)
+    world.start()
+    put(world, "A", "new", 350)
+    settled(world)
+    world.qm.end()
+    for path, content in there.items():
+        before.poke(path, content)
+    world.start()
+    undone_past = {path.rpartition("/")[2] for path in there.keys() - common if path.endswith(".LOG")}
+    assert undone_past
+    assert undone_past <= set(hidden(world))
+
+
 def test_it_is_known_whatever_crashes_meanwhile() -> None:
     world = World(log_type="linear", log_secondary_files=2)
     made = put_back(world)
