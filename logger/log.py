@@ -342,27 +342,31 @@ class Log(Writer):
         True when it has let go of the lock. A record larger than the buffer is then written in pieces while it is
         appended, under the lock.
         """
-        buffer = self.buffer
-        waited = False
         me = object()
         try:
             try:
                 self._appenders.add(me)
-                while size > buffer.room:
-                    if self._writing:
-                        waited = True
-                        self.changed.wait()
-                        if self._failure is not None:
-                            raise self._failure
-                    elif buffer.room >= buffer.capacity - PAGE:
-                        break
-                    else:
-                        self._write_full_pages()
+                waited = self._until_it_fits(size)
             finally:
                 self._appender_done(me)
         except BaseException:  # an interrupt may have struck in that
             self._appender_done(me)
             raise
+        return waited
+
+    def _until_it_fits(self, size: int) -> bool:
+        """`_wait_for_room`, while this thread counts as an appender."""
+        buffer, waited = self.buffer, False
+        while size > buffer.room:
+            if self._writing:
+                waited = True
+                self.changed.wait()
+                if self._failure is not None:
+                    raise self._failure
+            elif buffer.room >= buffer.capacity - PAGE:
+                break
+            else:
+                self._write_full_pages()
         return waited
 
     # ---- forcing

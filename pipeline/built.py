@@ -7,7 +7,8 @@ checksum is the sum of a CRC-32 of each message, which Spark can make of rows ju
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -92,14 +93,20 @@ def _messages(name: str, data_path: str, disk: Disk) -> Iterator[tuple[str, str,
         queue = fields["definition"]["name"]
         counts = backouts.read(fields["backouts"][1])
         reader = SegmentReader(disk, f"{location.queues}/{mangle(queue)}", log.log_id, number, OpenFiles(disk))
-        for segment in map(from_description, fields["segments"]):
-            if segment.volatile:
-                continue
-            for block in (block for line in segment.blocks.values() for block in line):
-                for cell, sequence, message in reader.read(segment, block):
-                    if not segment.is_gone(cell):
-                        state = LOCKED if (number, sequence) in locked else READY
-                        yield queue, state, sequence, counts.get(sequence), message
+        for sequence, message in _stored(reader, fields["segments"]):
+            state = LOCKED if (number, sequence) in locked else READY
+            yield queue, state, sequence, counts.get(sequence), message
+
+
+def _stored(reader: SegmentReader, segments: list[Any]) -> Iterator[tuple[int, bytes]]:
+    """(sequence, encoded message) of each persistent message that was not got, from a queue's segment files."""
+    for segment in map(from_description, segments):
+        if segment.volatile:
+            continue
+        for block in chain.from_iterable(segment.blocks.values()):
+            for cell, sequence, message in reader.read(segment, block):
+                if not segment.is_gone(cell):
+                    yield sequence, message
 
 
 def _rolled_forward(log: LogFiles, disk: Disk) -> Iterator[RollForward]:

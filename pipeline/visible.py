@@ -17,7 +17,7 @@ from logger.clock import SystemClock
 from logger.disk import Disk, PosixDisk
 from logger.errors import LogDamaged, LogError
 from logger.history import History, Place
-from logger.reader import LogReader, Record
+from logger.reader import Record
 from pipeline.log_files import LogFiles
 from recovery import extent_index, replay
 from recovery.records import Kind, not_understood
@@ -131,20 +131,22 @@ class _Reading:
         clock, never, at = SystemClock(), threading.Event(), start
         for look in range(1, MAX_LOOKS + 1):
             try:
-                with contextlib.closing(self._reader()) as reader:
-                    for record in reader.records(at, durable=durable, resync=resync, until=durable):
-                        if record.lsn >= end:
-                            return
-                        yield record
-                        at, resync = record.end, False
+                for record in self._look(at, end, durable, resync=resync):
+                    yield record
+                    at, resync = record.end, False
                 return
             except LogDamaged:
                 if look == MAX_LOOKS:
                     raise
             clock.wait(never, FIRST_PAUSE_S * 2 ** (look - 1))
 
-    def _reader(self) -> LogReader:
-        return self._log.reader(self._history)
+    def _look(self, start: int, end: int, durable: int, *, resync: bool) -> Iterator[Record]:
+        """`_records`, read once. Raises LogDamaged, LogError, OSError."""
+        with contextlib.closing(self._log.reader(self._history)) as reader:
+            for record in reader.records(start, durable=durable, resync=resync, until=durable):
+                if record.lsn >= end:
+                    return
+                yield record
 
     def batches(self) -> Iterator[tuple[int, Batch]]:
         end = self._range.end

@@ -4,6 +4,7 @@ A record prints in two parts, as MQ people know them: the logger's header (HLRH)
 numbers of record types are those of `recovery.records.Kind`.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -121,55 +122,56 @@ def _xid(xid: Xid) -> dict[str, Any]:
     return {"formatID": xid.format_id, "gtrid": xid.gtrid.hex(), "bqual": xid.bqual.hex()}
 
 
+def _queue(number: int, names: dict[int, str]) -> dict[str, Any]:
+    return {"queue": names.get(number, f"#{number}"), "queue_id": number}
+
+
+def _runs(body: bytes, names: dict[int, str]) -> dict[str, Any]:
+    """The calls of a unit of work that a record has, in their order."""
+    found: list[dict[str, Any]] = []
+    for number, ordinal, messages, sequences in records.runs(body):
+        if messages:
+            size = sum(len(one) for one, _ in messages)
+            what = {"ordinal": ordinal, "messages": len(messages), "message_bytes": size}
+            found.append({"call": "put"} | _queue(number, names) | what)
+        else:
+            found.append({"call": "get"} | _queue(number, names) | {"sequences": list(sequences)})
+    return {"calls": found} if found else {}
+
+
 def _details(record: records.Record, names: dict[int, str]) -> dict[str, Any]:
-    """What the body says, in the order of its fields; learns the names of queues from their definitions."""
-
-    def queue(number: int) -> dict[str, Any]:
-        return {"queue": names.get(number, f"#{number}"), "queue_id": number}
-
-    def runs(body: bytes) -> dict[str, Any]:
-        found: list[dict[str, Any]] = []
-        for number, ordinal, messages, sequences in records.runs(body):
-            if messages:
-                size = sum(len(one) for one, _ in messages)
-                what = {"ordinal": ordinal, "messages": len(messages), "message_bytes": size}
-                found.append({"call": "put"} | queue(number) | what)
-            else:
-                found.append({"call": "get"} | queue(number) | {"sequences": list(sequences)})
-        return {"calls": found} if found else {}
-
+    """The fields of a record's body, in their order; adds to `names` the queues that it defines."""
     match record:
         case records.Put(number, sequence, message):
-            return queue(number) | {"sequence": sequence, "message_bytes": len(message)}
+            return _queue(number, names) | {"sequence": sequence, "message_bytes": len(message)}
         case records.PutMany(number, sequence, messages):
             total = sum(len(message) for message, _ in messages)
-            return queue(number) | {"sequence": sequence, "messages": len(messages), "message_bytes": total}
+            return _queue(number, names) | {"sequence": sequence, "messages": len(messages), "message_bytes": total}
         case records.Get(number, sequences) | records.Expire(number, sequences):
-            return queue(number) | {"sequences": list(sequences)}
-        case records.Calls(_, body):
-            return runs(body)
+            return _queue(number, names) | {"sequences": list(sequences)}
+        case records.Calls(_, body) | records.Backout(_, body):
+            return _runs(body, names)
         case records.Commit(_, bases, body):
-            return {"sequences": {names.get(number, f"#{number}"): base for number, base in bases.items()}} | runs(body)
-        case records.Backout(_, body):
-            return runs(body)
+            by_name = {names.get(number, f"#{number}"): base for number, base in bases.items()}
+            return {"sequences": by_name} | _runs(body, names)
         case records.Prepare(_, xid):
             return _xid(xid)
         case records.RollForward(_, xid, body):
-            return _xid(xid) | runs(body)
+            return _xid(xid) | _runs(body, names)
         case records.Define(definition):
             fields: dict[str, Any] = json.loads(definition)
             names[fields["id"]] = fields["name"]
             return {"definition": fields}
         case records.Delete(number):
-            return queue(number)
+            return _queue(number, names)
         case records.ImageStart(number, notes):
-            return queue(number) | {"image": json.loads(notes)}
+            return _queue(number, names) | {"image": json.loads(notes)}
         case records.ImagePart():
             there = record.cells - int.from_bytes(record.gone, "little").bit_count()
-            return queue(record.queue) | {"image_start": lsn.text(record.start), "messages": there}
+            return _queue(record.queue, names) | {"image_start": lsn.text(record.start), "messages": there}
         case records.ImageEnd(number, start, checkpoint, media):
             places = {"image_start": start, "image_checkpoint": checkpoint, "media": media}
-            return queue(number) | {name: lsn.text(place) for name, place in places.items()}
+            return _queue(number, names) | {name: lsn.text(place) for name, place in places.items()}
         case records.AlterQmgr(attributes):
             return {"qmgr": json.loads(attributes)}
         case records.Catalog(flags, content):
@@ -286,7 +288,7 @@ def open_units(
     state, found = opened(disk, log_dir, reader)
     units: dict[int, OpenUnit] = {}
     since = 0
-    try:
+    with contextlib.closing(found):
         for raw in _from_head(state, found):
             since += raw.lsn >= state.checkpoint and component(raw.kind) != "ALM"
             if raw.kind in (Kind.COMMIT, Kind.BACKOUT):
@@ -302,8 +304,6 @@ def open_units(
                     new = attrs.evolve(old, xid=new.xid or old.xid)
                 units[raw.uow] = new
         return state, found.end, sorted(units.values(), key=lambda unit: unit.first_lsn), since
-    finally:
-        found.close()
 
 
 # The records

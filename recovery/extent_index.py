@@ -173,6 +173,22 @@ def queue_of_one_call(body: memoryview) -> int:
     return int(queue) if one else 0
 
 
+def _subject(kind: int, body: memoryview, queues: set[int]) -> int:
+    """Add the queues of a record to `queues`; return its only one, or SEVERAL_QUEUES. Raises as `queues_of`."""
+    queue = SEVERAL_QUEUES
+    if kind in QUEUE_FIRST:
+        queue = QUEUE.unpack_from(body)[0]
+    elif kind == COMMIT:
+        queue = queue_of_one_call(body)
+    if queue:
+        queues.add(queue)
+        return queue
+    found: set[int] = set()
+    queues_of(kind, body, found)
+    queues |= found
+    return found.pop() if len(found) == 1 else SEVERAL_QUEUES
+
+
 def build(
     reader: LogReader, place: Place, log_id: bytes, extent_bytes: int, give_way: GiveWay = no_pause
 ) -> ExtentIndex:
@@ -184,7 +200,7 @@ def build(
     start = place.sequence * extent_bytes
     end = start + extent_bytes
     border = start + BLOCK_BYTES
-    first_lsn = end_lsn = 0
+    end_lsn = 0
     lsns, times, kinds, subjects = array("Q"), array("Q"), array("H"), array("I")
     blocks: list[set[int]] = [set()]  # the queues of each
     queues = blocks[0]
@@ -207,28 +223,15 @@ def build(
                 give_way()
             if uow:
                 units.add(uow)
-            if kind in QUEUE_FIRST:
-                queue = QUEUE.unpack_from(body)[0]
-                queues.add(queue)
-                subjects.append(queue)
-            elif kind == COMMIT and (queue := queue_of_one_call(body)):
-                queues.add(queue)
-                subjects.append(queue)
-            else:
-                found: set[int] = set()
-                queues_of(kind, body, found)
-                queues |= found
-                subjects.append(found.pop() if len(found) == 1 else SEVERAL_QUEUES)
+            subjects.append(_subject(kind, body, queues))
         crcs = checksums(reader, place.sequence, start, end, give_way)
     except (ValueError, KeyError, TypeError, struct.error) as exc:
         raise not_understood(place.path, at, exc) from exc
-    if lsns:
-        first_lsn = lsns[0]
     return ExtentIndex(
         log_id=log_id.hex(),
         sequence=place.sequence,
         taken=place.taken,
-        first_lsn=first_lsn,
+        first_lsn=lsns[0] if lsns else 0,
         end_lsn=end_lsn,
         low_time=min(times, default=0),
         high_time=max(times, default=0),
@@ -369,10 +372,8 @@ def _header_of(disk: Disk, place: Place) -> bytes | None:
         file = disk.open_read(path_of(place))
     except FileNotFoundError:
         return None
-    try:
+    with contextlib.closing(file):
         return file.read(0, HEADER.size)
-    finally:
-        file.close()
 
 
 def load_or_build(disk: Disk, history: History, state: ControlState, place: Place) -> ExtentIndex:
@@ -382,11 +383,8 @@ def load_or_build(disk: Disk, history: History, state: ControlState, place: Plac
     """
     index = load(disk, place, state.log_id)
     if index is None:
-        reader = history.reader(state)
-        try:
+        with contextlib.closing(history.reader(state)) as reader:
             index = build(reader, place, state.log_id, state.extent_bytes)
-        finally:
-            reader.close()
         with contextlib.suppress(OSError):
             store(disk, place, index)
     return index
