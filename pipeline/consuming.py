@@ -18,12 +18,10 @@ from pipeline.marks import Key, Manager, Unit
 from pipeline.paths import local
 from qmgr import (
     BackedOut,
-    Connection,
     Message,
     Mistake,
     MQError,
     NoMessageAvailable,
-    QueueManager,
     Reason,
     ResourceProblem,
     SyncpointLimit,
@@ -93,7 +91,7 @@ def consume(
     if not callable(work):
         raise Mistake(f"work is a function of (rows, batch_id, uow), not {quoted(work)}", reason=Reason.OPTIONS_ERROR)
     whose: object = qmgr
-    if not isinstance(whose, str | QueueManager | Connection):
+    if not isinstance(whose, str | Manager):
         text = "qmgr is a queue manager, a connection, or the name of one"
         raise Mistake(f"{text}, not {quoted(whose)}", reason=Reason.OPTIONS_ERROR)
     check_name(queue, "queue")

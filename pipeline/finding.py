@@ -6,7 +6,7 @@ import json
 import attrs
 
 from logger import control
-from logger.claims import USED
+from logger.claims import used_archives
 from logger.config import LogType
 from logger.disk import Disk, PosixDisk, absolute_path, read_whole
 from logger.errors import LogDamaged, LogError
@@ -31,7 +31,7 @@ def find(path: str, name: str | None = None, disk: Disk | None = None) -> LogFil
     if name is not None:
         return _of_queue_manager(path, name, disk)
     if disk.exists(f"{path}/{control.NAME}"):
-        return _of_log_directory(path, [f"{path}/archive", *_used(path, disk)], disk)
+        return _of_log_directory(path, [f"{path}/archive", *used_archives(disk, path)], disk)
     return _of_folder(path, disk)
 
 
@@ -40,19 +40,13 @@ def _of_queue_manager(path: str, name: str, disk: Disk) -> LogFiles:
     if not disk.exists(location.ini):
         raise LogError(f"queue manager {name!r} does not exist in {path}: there is no {location.ini}")
     config = ini.parse(read_whole(disk, location.ini), location.ini).log
-    log = _of_log_directory(config.path, [config.archive_directory, *_used(config.path, disk)], disk)
+    log = _of_log_directory(config.path, [config.archive_directory, *used_archives(disk, config.path)], disk)
     names: dict[int, str] = {}
     with contextlib.suppress(RecoveryError):
         _, catalogue = checkpoint.read_files(disk, location.data_dir, log.log_id)[0]
         found = [json.loads(line).get("definition") for line in catalogue]
         names |= {one["id"]: one["name"] for one in found if one}
     return attrs.evolve(log, names=names)
-
-
-def _used(directory: str, disk: Disk) -> list[str]:
-    """The archives that the log in `directory` has ever used."""
-    path = f"{directory}/{USED}"
-    return read_whole(disk, path).decode().splitlines() if disk.exists(path) else []
 
 
 def _of_log_directory(directory: str, archives: list[str], disk: Disk) -> LogFiles:

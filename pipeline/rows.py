@@ -1,5 +1,6 @@
 """Rows: what the records of a part of a log say, as Arrow batches, a row per operation."""
 
+import contextlib
 import struct
 from collections.abc import Iterator
 
@@ -10,14 +11,13 @@ import pyarrow as pa
 from logger.disk import Disk, PosixDisk
 from logger.errors import LogDamaged
 from logger.extent import file_name, linear_number
-from logger.reader import Record
+from pipeline import log_files
 from pipeline.columns import Columns, Names
 from pipeline.dividing import Part
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
 from pipeline.log_files import LogFiles
-from pipeline.operations import KINDS, Batch, Operations, of_record, of_window, operations
+from pipeline.operations import KINDS, Batch, Operations, operations
 from pipeline.schema import arrow_of
-from pipeline.windows import Window, windows
 from recovery.records import not_understood
 
 BATCH_ROWS = 16384
@@ -37,17 +37,10 @@ def batches(
     names = Names(log.names)
     chosen = wanted(filters, log.names)
     schema = arrow_of(columns)
-    extents = log.extents(disk or PosixDisk())
-    try:
-        for batch in map(_batch, windows(extents, part.start, part.end, chosen)):
+    with contextlib.closing(log.extents(disk or PosixDisk())) as extents:
+        for batch in log_files.batches(extents, part.start, part.end, chosen):
             for piece in _pieces(_understood(batch, chosen, names, log), rows):
                 yield _made(Columns(batch, piece, names, log.extent_bytes), schema, log)
-    finally:
-        extents.close()
-
-
-def _batch(found: Window | Record) -> Batch:
-    return of_window(found) if isinstance(found, Window) else of_record(found)
 
 
 def _understood(batch: Batch, chosen: Wanted, names: Names, log: LogFiles) -> Operations:
