@@ -20,6 +20,7 @@ skippable frame, for gzip in the extra field of a last, empty member. It ends th
 Nothing is decompressed before its CRC was right, and never to more bytes than the table says.
 """
 
+import contextlib
 import enum
 import errno
 import struct
@@ -184,13 +185,11 @@ def compress(
     `each_chunk` is called with the bytes that are done. Raises OSError, LogError; then there may be part of a file.
     """
     packer = codec(compression, target)
-    plain = disk.open_read(source)
-    try:
+    with contextlib.closing(disk.open_read(source)) as plain:
         size = plain.size()
         if -(-size // chunk_bytes) * ENTRY.size + FRONT.size + FOOT.size > MAX_TABLE_BYTES:
             raise LogError(f"{source} is too large to be compressed: {size} bytes")
-        packed = disk.open(target, create=True)
-        try:
+        with contextlib.closing(disk.open(target, create=True)) as packed:
             entries: list[tuple[int, int, int]] = []
             head, at = b"", 0
             for start in range(0, size, chunk_bytes):
@@ -204,10 +203,6 @@ def compress(
             table = Table(chunk=chunk_bytes, size=size, head=head.ljust(HEAD_BYTES, b"\0"), entries=tuple(entries))
             packed.write(at, wrapped(compression, table.encode()))
             packed.sync()
-        finally:
-            packed.close()
-    finally:
-        plain.close()
 
 
 def read_table(file: File, path: str) -> Table:

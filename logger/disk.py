@@ -759,12 +759,9 @@ def write_whole(disk: Disk, path: str, data: Buffer) -> None:
     """Write `data` as a new file at `path` and sync it; the name is durable when the caller syncs the directory."""
     if disk.exists(path):
         disk.unlink(path)
-    file = disk.open(path, create=True)
-    try:
+    with contextlib.closing(disk.open(path, create=True)) as file:
         file.write(0, data)
         file.sync()
-    finally:
-        file.close()
 
 
 def replace_file(disk: Disk, path: str, data: Buffer) -> None:

@@ -12,6 +12,7 @@ An extent's header, a checkpoint and each frame bear witness of epochs: a frame 
 durable up to d was written by a start that began at d or before, so older frames from d on are dead.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -121,9 +122,8 @@ class _Examiner:
         if not self.disk.exists(self.control):
             self.note("control_missing", self.control)
             return []
-        data = read_whole(self.disk, self.control)
-        copies = [control.decode(data[at : at + control.COPY_BYTES]) for at in (0, control.COPY_BYTES)]
-        whole = sorted((copy for copy in copies if copy is not None), key=lambda copy: -copy[0])
+        with contextlib.closing(self.disk.open_read(self.control)) as file:
+            whole = control.whole_copies(file)
         if not whole:
             self.note("control_no_whole_copy", self.control)
         elif len(whole) == 1:
