@@ -120,7 +120,7 @@ class Extents(ABC):
             header, size = decode_header(file.read(0, PAGE)), file.size()
             lost = header is None and is_blank(file)
             whole = size >= extent.DATA + self._extent_bytes
-            told = self._part_by_records(file, number) if header is None and whole else (0, 0)
+            by_records = self._part_by_records(file, number) if header is None and whole else (0, 0)
         if lost:
             return None
         if not whole:
@@ -129,7 +129,7 @@ class Extents(ABC):
             return None
         if header is None:
             self._to_mend.add(number)
-            return self._header(number, *(told if told[0] > expected else (expected, epoch)))
+            return self._header(number, *(by_records if by_records[0] > expected else (expected, epoch)))
         if header.log_id != self._log_id or header.extent_bytes != self._extent_bytes or header.number != number:
             raise LogDamaged(
                 f"log extent {path} belongs to another log or another place (it says it is {file_name(header.number)} "
@@ -186,8 +186,8 @@ class Extents(ABC):
 
     def _part_by_records(self, file: File, number: int) -> tuple[int, int]:
         """(sequence, epoch) that an extent file has by its records; (0, 0) where they do not belong there."""
-        told = latest_part(file, self._extent_bytes, crc32(self._log_id))
-        return told if self._fits(number, told[0]) else (0, 0)
+        found = latest_part(file, self._extent_bytes, crc32(self._log_id))
+        return found if self._fits(number, found[0]) else (0, 0)
 
     @abstractmethod
     def _fits(self, number: int, sequence: int) -> bool:

@@ -6,7 +6,7 @@ Those whom a write has made safe wake each other, one after the other. Where the
 quarters of them are awake: who wakes has more to write soon, and one write for all is less work than two.
 
 An interrupt (KeyboardInterrupt) may strike at any line. Followers then get a new leader or an error, never silence. So
-each step here can be done twice, and whoever is still in `_waiting` has not been told.
+each step here can be done twice, and whoever is still in `_waiting` has not been woken.
 """
 
 import threading
@@ -131,8 +131,8 @@ class GroupCommit(ABC):
                         return
                     self._prepare()  # that was what an interrupted leader had left undone
         except BaseException as exc:
-            told = self._give_up(me, exc)
-            raise told from told.__cause__
+            error = self._give_up(me, exc)
+            raise error from error.__cause__
 
     def _exclusively(self, work: Callable[[], None]) -> None:
         """Do `work` while nobody else writes anything."""
@@ -150,8 +150,8 @@ class GroupCommit(ABC):
                 with self.lock:
                     self._step_down()
         except BaseException as exc:
-            told = self._give_up(turn, exc)
-            raise told from told.__cause__
+            error = self._give_up(turn, exc)
+            raise error from error.__cause__
 
     def _wait_to_lead(self, turn: Turn) -> bool:
         """Wait; True when it is this caller's turn to lead, and what it is to write is prepared."""
@@ -258,8 +258,8 @@ class GroupCommit(ABC):
         try:
             self._leave_with_retries(me, exc)
         finally:
-            told = self._leave_with_retries(me, exc)
-        return told
+            error = self._leave_with_retries(me, exc)
+        return error
 
     def _leave_with_retries(self, me: object, exc: BaseException) -> BaseException:
         """The same where there is no memory for it at first: nobody else can do this, and others wait for it.

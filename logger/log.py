@@ -332,8 +332,8 @@ class Log(Writer):
         except LogFailed:
             raise
         except BaseException as exc:  # half of it would hide from a restart what is appended next
-            told = self._failed(exc)
-            raise told from told.__cause__
+            error = self._failed(exc)
+            raise error from error.__cause__
         return True
 
     def _wait_for_room(self, size: int) -> bool:

@@ -111,8 +111,8 @@ class Writer(GroupCommit):
         try:
             self._begun = held.file.begin_durably(PAGE + PAGE * self._spare, self._image)
         except OSError as exc:
-            told = self._failed(exc)
-            raise told from told.__cause__
+            error = self._failed(exc)
+            raise error from error.__cause__
 
     def _finish_pending(self) -> None:
         if self._begun:
@@ -197,8 +197,8 @@ class Writer(GroupCommit):
                     self.buffer.fill_page(self._clock.wall_us(), self.durable)
                 self._output = self._plan(self.buffer.take(partial=True))
             except BaseException as exc:  # pages that were taken and not planned are lost
-                told = self._failed(exc)
-                raise told from told.__cause__
+                error = self._failed(exc)
+                raise error from error.__cause__
             if self._appenders:
                 self.changed.notify_all()
 
@@ -384,8 +384,8 @@ class Writer(GroupCommit):
             self._finish_pending()
             self._perform(self._plan(self.buffer.take(partial=False)), sync=False)
         except BaseException as exc:
-            told = self._failed(exc)
-            raise told from told.__cause__
+            error = self._failed(exc)
+            raise error from error.__cause__
 
     def _keep_partial(self, tail: int, partial: bytes) -> None:
         """Put the page that the log ended in into a spare page: it may be whole only at home, where it is rewritten.

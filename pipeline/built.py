@@ -49,13 +49,13 @@ def contents(name: str, data_path: str, disk: Disk | None = None) -> Contents:
     found: Contents = {}
     for queue, state, sequence, count, message in _messages(name, data_path, disk):
         content = found.setdefault((queue, state), Content())
-        told = columns_of(message)
+        fields = columns_of(message)
         content.messages += 1
-        content.bytes += told["body_length"]
-        said = [str(told[field] or "") for field in ("put_time", "expiry", "format", "reply_to")]
-        properties = APART.join(sorted(f"{key}={value}" for key, value in told["properties"]))
-        head = ["" if sequence is None else str(sequence), str(told["priority"]), str(count), *said, properties]
-        data = BETWEEN.join(head).encode() + told["message_id"] + told["correlation_id"] + told["body"]
+        content.bytes += fields["body_length"]
+        said = [str(fields[field] or "") for field in ("put_time", "expiry", "format", "reply_to")]
+        properties = APART.join(sorted(f"{key}={value}" for key, value in fields["properties"]))
+        head = ["" if sequence is None else str(sequence), str(fields["priority"]), str(count), *said, properties]
+        data = BETWEEN.join(head).encode() + fields["message_id"] + fields["correlation_id"] + fields["body"]
         content.checksum += crc32(data)
     return found
 
@@ -64,7 +64,7 @@ def fingerprint() -> "Column":
     """The same CRC of a row that has the columns of a message."""
     from pyspark.sql import functions as F
 
-    def told(name: str) -> "Column":
+    def string(name: str) -> "Column":
         return F.coalesce(F.col(name).cast("STRING"), F.lit(""))
 
     def moment(name: str) -> "Column":
@@ -72,8 +72,8 @@ def fingerprint() -> "Column":
 
     entries = F.transform(F.map_entries("properties"), lambda one: F.concat_ws("=", one["key"], one["value"]))
     properties = F.coalesce(F.array_join(F.array_sort(entries), APART), F.lit(""))
-    head = [told("sequence"), told("priority"), told("backout_count"), moment("put_time"), moment("expiry")]
-    text = F.concat_ws(BETWEEN, *head, told("format"), told("reply_to"), properties)
+    head = [string("sequence"), string("priority"), string("backout_count"), moment("put_time"), moment("expiry")]
+    text = F.concat_ws(BETWEEN, *head, string("format"), string("reply_to"), properties)
     return F.crc32(F.concat(F.encode(text, "UTF-8"), "message_id", "correlation_id", "body"))
 
 

@@ -141,26 +141,26 @@ class Consuming:
         key = Key(query, f"consume {self.queue}")
         table = batch()  # which Spark has to compute: while it does nothing is held
         wanted = wanted_of(table)
-        told = Fingerprint()
+        fingerprint = Fingerprint()
         for one in wanted:
-            told.add(one.named)
+            fingerprint.add(one.named)
         if not wanted:  # not remembered: a mark lies in the log that the stream reads, so each would make another batch
             done = marks.done(qm, key, batch_id)
             if done is not None:
-                marks.compare(qm, done, key, told)
+                marks.compare(qm, done, key, fingerprint)
             return
         with marks.claim(qm, key, batch_id, patience=self.patience) as claimed:
             if claimed.done is not None:
-                marks.compare(qm, claimed.done, key, told)
+                marks.compare(qm, claimed.done, key, fingerprint)
                 return
             try:
                 rows = self._take(qm, claimed.unit, table, wanted)
                 if rows.num_rows:
                     work(rows, Effects(claimed.unit))
-                claimed.commit(told)
+                claimed.commit(fingerprint)
             except (SyncpointLimit, ResourceProblem, BackedOut) as exc:
-                told_of = f"batch {batch_id} of queue {self.queue!r} was not consumed: {exc.sentence}; {REFUSED_ADVICE}"
-                raise MQError(told_of, reason=exc.reason, name=exc.name) from exc
+                text = f"batch {batch_id} of queue {self.queue!r} was not consumed: {exc.sentence}; {REFUSED_ADVICE}"
+                raise MQError(text, reason=exc.reason, name=exc.name) from exc
 
     def _take(self, qm: Manager, unit: Unit, rows: "pa.Table", wanted: "list[Wanted]") -> "pa.Table":
         """Get the messages; the rows of those that were there, with the backout counts that they have."""

@@ -111,9 +111,9 @@ def cells(raw: Record, wanted: frozenset[int]) -> Iterator[tuple[int, int, bytes
 def columns_of(message: bytes) -> dict[str, Any]:
     """What an encoded message says, by the names of the columns."""
     flags, priority, form, reply_to, properties, expires = standing(message)
-    named = HEAD.size + form
-    told = named + reply_to
-    end = told + properties
+    format_end = HEAD.size + form
+    reply_to_end = format_end + reply_to
+    end = reply_to_end + properties
     return {
         "message_id": message[32:56],
         "correlation_id": message[56:80],
@@ -121,9 +121,9 @@ def columns_of(message: bytes) -> dict[str, Any]:
         "persistent": bool(flags & 1),
         "put_time": int.from_bytes(message[16:24], "little"),
         "expiry": expires or None,
-        "properties": texts(message[told : end - 24 if flags & IN_GROUP else end]),
-        "format": message[HEAD.size : named].decode(),
-        "reply_to": message[named:told].decode(),
+        "properties": texts(message[reply_to_end : end - 24 if flags & IN_GROUP else end]),
+        "format": message[HEAD.size : format_end].decode(),
+        "reply_to": message[format_end:reply_to_end].decode(),
         "body_length": len(message) - end,
         "body": message[end:],
     }

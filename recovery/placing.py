@@ -91,8 +91,8 @@ class Placed:
         if seen.header is not None:
             return seen.header.sequence, seen.header.epoch
         with contextlib.closing(self._disk.open_read(seen.path)) as file:
-            told, _ = latest_part(file, self.extent_bytes, crc32(self.log_id))
-        return max(expected.get(number, 0), told), 0
+            latest, _ = latest_part(file, self.extent_bytes, crc32(self.log_id))
+        return max(expected.get(number, 0), latest), 0
 
     def _worth(self, number: int, seen: Seen, expected: dict[int, int]) -> tuple[bool, int, int, int]:
         """Of two files that say they have the same number the one with more of it is the one to have."""

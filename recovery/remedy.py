@@ -136,8 +136,8 @@ class Remedy:
             return 0
         if self.state is not None:
             return self.state.clean_end
-        told = max((epoch for epoch, _ in self.witnesses), default=0)
-        clean = one.clean and chain.epoch == one.epoch == told
+        newest = max((epoch for epoch, _ in self.witnesses), default=0)
+        clean = one.clean and chain.epoch == one.epoch == newest
         return chain.end if clean and chain.last_kind == Kind.END_CHECKPOINT else 0
 
     def _checkpoint_changes(self) -> list[Change]:

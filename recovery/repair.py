@@ -303,9 +303,9 @@ class _Examiner:
         if state is not None and chain.end == state.clean_end:
             gone = set()  # it has all that there was: the rest of a file that was cut had nothing
         if chain.damage is None and not gone:  # what the control file says, or will say, is not all that a start asks
-            told = state if state is not None else self._remedy(None, found, cut=False).state_after()
+            expected = state if state is not None else self._remedy(None, found, cut=False).state_after()
             one_copy = self.one_copy and state is not None
-            gone = self.placed.note_suspect_files(told, chain.stopped, chain.epoch, one_copy=one_copy)
+            gone = self.placed.note_suspect_files(expected, chain.stopped, chain.epoch, one_copy=one_copy)
         media = self.media(used.catalogue) // self.extent_bytes
         if media:
             self.placed.note_history(media, needed)
@@ -375,13 +375,13 @@ class _Examiner:
                 units.append(each.uow)
             elif each.kind in (Kind.PREPARE, Kind.ROLL_FORWARD):
                 prepared.append(each.uow)
-        told = [one.found.durable for one in self.checkpoints] + ([state.durable, state.clean_end] if state else [])
+        durable = [one.found.durable for one in self.checkpoints] + ([state.durable, state.clean_end] if state else [])
         lacking = min(map(self.placed.ends, gone), default=chain.end)
         linear = self.config.log_type is LogType.LINEAR
         border = [(sequence + 1) * self.extent_bytes for sequence in gone if state is None or not state.clean_end]
         return Lost(
             start=chain.end,
-            end=max([chain.end, last, *told, *border]),
+            end=max([chain.end, last, *durable, *border]),
             records=records,
             units=tuple(units),
             prepared=tuple(dict.fromkeys(prepared)),  # one that was rolled forward says so again

@@ -372,5 +372,5 @@ def _spark_message(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [found[0] for line in lines if (found := CONDITION.search(line))][:1]
     causes = [cause.strip() for cause in CAUSE.findall(text)][-1:]
-    told = [*named, *(cause for cause in causes if not named or cause not in named[0])] or lines[:1]
-    return ": ".join(told) or "it does not say why"
+    reasons = [*named, *(cause for cause in causes if not named or cause not in named[0])] or lines[:1]
+    return ": ".join(reasons) or "it does not say why"

@@ -38,10 +38,10 @@ def placed_puts(puts: "DataFrame", outcomes: "DataFrame") -> "DataFrame":
     """PUT rows with the sequences that they have by now, and `doubtful` and `xid` of their units of work."""
     # A row that has its sequence asks for no outcome: it is spread over keys that no unit of work has.
     spread = -1 - F.pmod(F.xxhash64(*PLACE), F.lit(SPREAD))
-    told = outcomes.select(F.col("uow").alias("unit"), "committed", in_doubt().alias("doubtful"), "xid", "bases")
+    units = outcomes.select(F.col("uow").alias("unit"), "committed", in_doubt().alias("doubtful"), "xid", "bases")
     unit = F.when(F.col("sequence").isNull(), F.col("uow")).otherwise(spread)
     late = F.when(F.col("committed"), F.try_element_at("bases", F.col("object_number")) + F.col("ordinal"))
-    joined = puts.withColumn("unit", unit).join(told, "unit", "left")
+    joined = puts.withColumn("unit", unit).join(units, "unit", "left")
     return joined.withColumn("sequence", F.coalesce("sequence", late)).drop("unit", "committed", "bases")
 
 
@@ -50,8 +50,8 @@ def puts_without_place(puts: "DataFrame", outcomes: "DataFrame") -> "DataFrame":
 
     Only a unit of work that was in doubt over a restart can have put to a queue that the restart found damaged.
     """
-    told = outcomes.where(F.col("prepared") & F.col("committed")).select("uow", "bases")
-    joined = puts.where(F.col("sequence").isNull()).join(told, "uow")
+    units = outcomes.where(F.col("prepared") & F.col("committed")).select("uow", "bases")
+    joined = puts.where(F.col("sequence").isNull()).join(units, "uow")
     nowhere = joined.where(F.try_element_at("bases", F.col("object_number")).isNull())
     return nowhere.dropDuplicates(["uow", "object_number", "ordinal"])
 

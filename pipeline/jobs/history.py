@@ -327,8 +327,8 @@ def reconcile(in_log: "DataFrame", in_lake: "DataFrame") -> Reconciled:
         *(F.sum(F.col("side") * F.col(half)).alias(half) for half in ("low", "high")),
     )
     unlike = (F.col("in_log") != F.col("in_lake")) | (F.col("low") != 0) | (F.col("high") != 0)
-    told = groups.select("*", unlike.alias("unlike"))
-    total = told.agg(
+    compared = groups.select("*", unlike.alias("unlike"))
+    total = compared.agg(
         F.count("*").alias("groups"),
         F.coalesce(F.sum("in_log"), F.lit(0)).alias("in_log"),
         F.coalesce(F.sum("in_lake"), F.lit(0)).alias("in_lake"),
@@ -337,7 +337,7 @@ def reconcile(in_log: "DataFrame", in_lake: "DataFrame") -> Reconciled:
     assert total is not None  # an aggregate without groups has one row
     listed = []
     if total["different"]:
-        rows = told.where("unlike").orderBy("uow", "extent").limit(LISTED).collect()
+        rows = compared.where("unlike").orderBy("uow", "extent").limit(LISTED).collect()
         listed = [Difference(row["uow"], row["extent"], row["in_log"], row["in_lake"]) for row in rows]
     return Reconciled(total["groups"], total["in_log"], total["in_lake"], total["different"], listed)
 
@@ -368,8 +368,8 @@ def _comparable(rows: "DataFrame", name: str) -> "Column":
 def by_queue(rows: "DataFrame") -> list[tuple[object, ...]]:
     """Days and rows of each queue, for the report."""
     kinds = {"PUT": "put", "GET": "got", "EXPIRE": "expired"}
-    told = rows.where(F.col("queue").isNotNull() & F.col("kind").isin(*kinds) & ~F.col("repeated"))
-    found = told.groupBy("queue").agg(
+    of_queues = rows.where(F.col("queue").isNotNull() & F.col("kind").isin(*kinds) & ~F.col("repeated"))
+    found = of_queues.groupBy("queue").agg(
         F.countDistinct("day").alias("days"),
         *(F.count_if(F.col("kind") == kind).alias(name) for kind, name in kinds.items()),
         F.coalesce(F.sum("body_length"), F.lit(0)).alias("bytes"),

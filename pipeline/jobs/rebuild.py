@@ -247,8 +247,8 @@ class _Rebuild:
         """Definitions and places of images as of the LSN. Raises NotRecoverable."""
         rows = self._read(*DEFINITION_COLUMNS, since=start, until=until)
         found = Found(Survey(start, until, complete=self._begins_with_nothing(start)))
-        told = rows.where(F.col("kind").isin(*DEFINITIONS)).collect()
-        for row in sorted(told, key=lambda row: int(row["lsn"])):
+        chosen = rows.where(F.col("kind").isin(*DEFINITIONS)).collect()
+        for row in sorted(chosen, key=lambda row: int(row["lsn"])):
             if row["kind"] == Kind.IMAGE_START.name:
                 found.begun[row["lsn"]] = row["details"]
                 continue
@@ -351,9 +351,9 @@ class _Rebuild:
         report.line("Its queues are not as the Parquet files have them:")
         nothing = Content()
         pairs = [(key, counted.get(key, nothing), other.get(key, nothing)) for key in unlike]
-        told = [(*key, a.messages, b.messages, a.checksum, b.checksum) for key, a, b in pairs]
+        lines = [(*key, a.messages, b.messages, a.checksum, b.checksum) for key, a, b in pairs]
         headers = ("queue", "state", "Parquet", "built", "checksum", "checksum built")
-        report.table(headers, told)
+        report.table(headers, lines)
         say(f"rebuild: {len(unlike)} queues differ from those that recover-to has built; see the report")
         return True
 

@@ -20,10 +20,10 @@ GROUPS = {
 
 def parquet(table: DataFrame, path: str, *by: str) -> None:
     """Write the table into a new folder, divided by these columns. Raises Failure unless all of it is seen here."""
-    told = Observation()
-    writer = table.observe(told, F.count(F.lit(1)).alias(ROWS)).write.options(**GROUPS)
+    observed = Observation()
+    writer = table.observe(observed, F.count(F.lit(1)).alias(ROWS)).write.options(**GROUPS)
     (writer.partitionBy(*by) if by else writer).parquet(path)
-    refuse_lost(path, told.get[ROWS])
+    refuse_lost(path, observed.get[ROWS])
 
 
 def refuse_lost(path: str, rows: int) -> None:
