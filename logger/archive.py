@@ -1,4 +1,4 @@
-"""Archive: what becomes of the extents that no restart needs. They are copied away, compressed, and one day removed.
+"""Archive: extents that no restart needs are moved to the archive directory, compressed and removed.
 
 *Operations*: archive moves an extent's file to the archive directory; compress puts a smaller one in its place; remove
 deletes the oldest. *Goals*: at every moment each part of the log that is kept is whole in a durable file, whatever
@@ -7,8 +7,8 @@ new file is written under a temporary name, synced, read back and compared with 
 its directory synced; only then the original goes. Removal takes the oldest first and makes each durable before the
 next. What was left behind half done is swept when the next work begins.
 
-What to do is decided in `archive_plan.py`, as a `Plan` that can be shown; `Archive.run` does it. One at a time: whoever
-calls it sees to it that no other process or thread works on the extents that no restart needs.
+What to do is decided in `archive_plan.py`, as a `Plan` that can be shown; `Archive.run` does it. Callers ensure that
+only one process and thread at a time works on the extents that no restart needs.
 """
 
 import contextlib
@@ -184,7 +184,7 @@ class Archive:
                     work.do(step)
             except OSError as exc:
                 if isinstance(exc, FileNotFoundError) and not self._disk.exists(step.paths[0]):
-                    continue  # gone meanwhile, by whoever reuses or removes extents
+                    continue  # reused or removed meanwhile
                 raise _failed(step, exc) from exc
             done.append(step)
         return Outcome(done=tuple(done), held=plan.held, damaged=plan.damaged)
@@ -252,7 +252,7 @@ class Archive:
         claims.note_used(self._disk, directory_of(active), self.directory)
 
     def recognise(self, places: Iterable[Place]) -> None:
-        """Let files in the archive count again that are the same as these: somebody has copied them there by now.
+        """Stop hiding files in the archive that are the same as these: they have been copied there since.
 
         Raises LogDamaged, OSError.
         """
@@ -358,7 +358,7 @@ class _Work:
             )
 
     def _report(self, part: int) -> None:
-        """Tell that so many bytes of this step are done, and let others go on."""
+        """Report the bytes of this step that are done, and give way to other threads."""
         self._progress(self._done + part, self._total)
         self._give_way()
 

@@ -1,8 +1,8 @@
 """The border of an extent where reading has ended: is it the end of the log, or may a file have more of it?
 
-Nothing lies beyond that anybody knows of. That is as it should be, unless the control file is an older copy, or one of
-its two copies is not whole, which may have been the newer one; and the file that has the next part of the log can't say
-so itself: it was cut, or its header is damaged. Where reading has ended inside of an extent the reader knows, but for
+No known extent goes on there. That is right, unless the control file is an older copy, or the newer one of its two
+copies is not whole, and the file with the next part of the log does not identify itself: it was cut, or its header is
+damaged. Where reading has ended inside of an extent the reader knows, but for
 one case: the front of that extent, its header and spare pages, is nothing but zeros. Then the last page may have been
 in a spare page, and is lost without a trace. Reads files, never writes.
 """
@@ -133,7 +133,7 @@ class _Border:
             says = header is not None or has_records
             return Flaw.SHORT if says or (self.may_be_stale and (known is not None or not blank)) else None
         if has_records:
-            return Flaw.UNREADABLE  # it was not read: its first frame is bad, or nobody takes its word
+            return Flaw.UNREADABLE  # it was not read: its first frame is bad, or its header does not count
         if blank:
             return None  # as it was made, and no more
         if header is not None and known is None and self._is_ring and not is_blank(file, DATA):

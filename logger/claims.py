@@ -1,4 +1,4 @@
-"""Whose an archive directory is, and which ones a log has used. Names and marks only; moves no extent.
+"""Claims: which log owns an archive directory, and which directories a log has used. Moves no extent.
 
 Two logs in one directory would sweep, compare and drop files of the same names, so each needs its own. The file
 `<log identity>.log-id` claims a directory by its name alone: there is nothing in it that could be torn. Two that claim

@@ -9,7 +9,7 @@ skippable frame, for gzip in the extra field of a last, empty member. It ends th
          8     4  crc       CRC-32 of bytes 12 to the end of the entries
         12     4  chunk     bytes of the original in a chunk, the last one may have fewer
         16     8  size      of the original, bytes
-        24   128  head      the first bytes of the original, so that an extent can be told without decompressing it
+        24   128  head      the first bytes of the original, so that an extent is identified without decompressing
        152     4  chunks    how many there are; for each of them 12 bytes:
               4  length    of the compressed chunk
               4  packed    CRC-32 of the compressed bytes

@@ -97,7 +97,7 @@ class Lock(Protocol):
     directory: str  # that it lies in
 
     def write(self, data: bytes) -> None:
-        """Overwrite what the file tells others; this file, also where another one has taken its name by now."""
+        """Overwrite the content that others read; in this file, even if another one has its name now."""
         ...
 
     def in_place(self) -> bool:
@@ -151,7 +151,7 @@ class Disk(Protocol):
     def lock(self, path: str, holder: str, held: Locks | None = None) -> Lock:
         """Own the lock file at `path`, leaving `holder` in it to tell others; raises LogInUse with its holder.
 
-        The lock is put into `held` before it is taken, so that whoever is interrupted here can still release it.
+        The lock is put into `held` before it is taken, so that an interrupted caller can still release it.
         """
         ...
 
@@ -228,8 +228,8 @@ os.register_at_fork(after_in_child=_pollers.clear)  # what the system keeps for 
 def _poller() -> "Poller | None":
     """None where the usual call is to be made.
 
-    That is also where somebody has replaced that call, or traces this process, to see or to hinder what is written: he
-    may not know the other one.
+    That is also where `os.pwritev` was replaced, or the process is traced, to observe or block writes: the tool may not
+    know the other call.
     """
     if not _pollers:
         try:
@@ -258,7 +258,7 @@ def _write_holder(fd: int, line: bytes) -> None:
         if exc.errno not in NO_SPACE:
             raise
         with contextlib.suppress(OSError):
-            os.ftruncate(fd, 0)  # whose it is nobody is told then; what stood there was another's
+            os.ftruncate(fd, 0)  # no holder is shown then, rather than the last one
 
 
 def _has_no_owner(fd: int) -> bool:
@@ -285,7 +285,7 @@ def _identity(fd: int) -> tuple[int, int] | None:
 
 
 def _close(fd: int, whose: tuple[int, int] | None) -> None:
-    """Close the descriptor, if there is one, but where it is known whose it was and it is another file's by now."""
+    """Close the descriptor, if there is one, unless it is known to belong to another file than `whose` now."""
     if fd >= 0 and (whose is None or _identity(fd) == whose):
         os.close(fd)
 
@@ -661,7 +661,7 @@ class PosixDisk:
 
 
 def _owner_of_new(directory: str) -> int | None:
-    """Whose a file is that is made there: on a share of another machine, say, not always that of who makes it.
+    """The user that owns a file which this process makes there; on a network share that may be another one.
 
     None where none can be made; the call that wants to will say why.
     """
@@ -702,7 +702,7 @@ def retry_advice(exc: OSError) -> str:
 
 
 def drop_dir(disk: Disk, path: str) -> None:
-    """Remove a directory if it is empty. A link to one, or a mount point, stays: who made that has a use for it."""
+    """Remove a directory if it is empty. A link to one, or a mount point, stays."""
     try:
         disk.rmdir(path)
     except OSError as exc:
@@ -726,7 +726,7 @@ def make_dirs(disk: Disk, path: str) -> None:
 
 
 def make_and_keep_dirs(disk: Disk, path: str) -> None:
-    """Make `path`, and sync every name above it: who made those that are there may have been killed before his sync."""
+    """Make `path` and sync every directory above it: a killed process may have made some without syncing them."""
     make_dirs(disk, path)
     while path:
         path = path.rpartition("/")[0]
@@ -801,7 +801,7 @@ def user_data_path(variable: str, application: str) -> str:
 
 
 def process_numbers() -> str:
-    """Within which processes their numbers mean something; "" where the system does not say."""
+    """The namespace in which process ids of this process are valid; "" where the system does not say."""
     with contextlib.suppress(OSError):
         return os.readlink("/proc/self/ns/pid")
     return ""

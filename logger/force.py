@@ -6,7 +6,7 @@ Those whom a write has made safe wake each other, one after the other. Where the
 quarters of them are awake: who wakes has more to write soon, and one write for all is less work than two.
 
 An interrupt (KeyboardInterrupt) may strike at any line. Followers then get a new leader or an error, never silence. So
-each step here can be done twice, and whoever is still in `_waiting` has not been woken.
+each step here can be done twice, and a turn that is still in `_waiting` may not have been woken.
 """
 
 import threading
@@ -86,7 +86,7 @@ class GroupCommit(ABC):
 
     @abstractmethod
     def _fail(self, exc: BaseException) -> LogFailed:
-        """After this nothing is written any more; return what callers are told. The lock is held."""
+        """Close the log for good; return the error for all callers. The lock is held."""
 
     def begin_force(self) -> None:
         """Begin to write what waits in the buffer, where nobody else does or waits; who forces next finds it begun.
@@ -111,7 +111,7 @@ class GroupCommit(ABC):
             with self.lock:
                 if self._failure is not None:
                     if self.safe >= target:
-                        return  # whoever closed the log has made it so
+                        return  # a clean close has forced it
                     raise self._failure
                 if self._leader is None and not self._appenders:
                     self._leader = me
@@ -183,7 +183,7 @@ class GroupCommit(ABC):
         self._writing = False
         if self._waiting:
             self._contended = CONTENDED_FORCES
-            if self._failure is not None:  # who has heard of that may have left, and wakes nobody
+            if self._failure is not None:  # a turn that saw the failure may be gone and wake nobody
                 self._wake_all_safe()
             if not self._wake_safe_in_chain():
                 self._leader = None
@@ -223,7 +223,7 @@ class GroupCommit(ABC):
     def _elect_leader(self) -> None:
         """Nobody leads: the first that waits does, unless an appender wants the leader to be gone."""
         if self._failure is not None:
-            self.stop(self._failure)  # tell those too who came while it was being said
+            self.stop(self._failure)  # also for turns that came after it
         elif self._waiting and not self._appenders:
             heir = self._waiting[0]  # where it stays until it runs
             self._leader = heir
@@ -233,7 +233,7 @@ class GroupCommit(ABC):
         """An appender has its room, or goes without: somebody may lead. Calling it twice is harmless."""
         self._appenders.discard(appender)
         if self._leader is None or (self._waiting and self._leader is self._waiting[0]):
-            self._elect_leader()  # to one, perhaps, that was chosen and not told
+            self._elect_leader()  # perhaps one that was chosen and not woken
 
     # ---- failing
 
@@ -253,7 +253,7 @@ class GroupCommit(ABC):
     def _give_up(self, me: object, exc: BaseException) -> BaseException:
         """This caller was interrupted, or its write failed: return what to raise.
 
-        The others hear of it twice, because an interrupt can strike once inside the first.
+        The others are notified twice, because an interrupt can strike once inside the first.
         """
         try:
             self._leave_with_retries(me, exc)
@@ -293,11 +293,11 @@ class GroupCommit(ABC):
                     self._waiting.remove(me)
                 if me.next_turn is not None:
                     me.next_turn.wake()
-            self._wake_all_safe()  # who leads may have been chosen among them, and none of them told
+            self._wake_all_safe()  # one of them may lead, and none may have been woken
             if self._leader is me:
                 self._step_down()
             elif self._leader is None or (self._waiting and self._leader is self._waiting[0]):
-                self._elect_leader()  # to one that was chosen and not told
-            if self._appenders:  # they too may not have been told
+                self._elect_leader()  # one that was chosen and not woken
+            if self._appenders:  # they too may not have been woken
                 self.changed.notify_all()
         return exc

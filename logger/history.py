@@ -63,7 +63,7 @@ def extent_number(name: str) -> int | None:
 
 
 def is_extent_or_index(name: str) -> bool:
-    """Is that a file of the past of a log: an extent in any form, an index, or one of them half made?"""
+    """Is this the name of an extent in any form, of an index, or of one of them that is being made?"""
     whole = name.removesuffix(NEW_SUFFIX)
     return extent_number(whole) is not None or INDEX_NAME.fullmatch(whole) is not None
 
@@ -104,19 +104,18 @@ class History:
         self._log_directory = self.directories[0].rpartition("/")[0]
         self._skip_undone = skip_undone
         self._hidden = undone.NOTHING
-        self.hidden_lock = threading.Lock()  # whoever archives, and whoever reports that he has
+        self.hidden_lock = threading.Lock()  # for changes of `amqharch.und`: by archiving, and by reports of it
         self.damaged: list[str] = []  # files of extents that were cut or damaged, as of the last look
         self._unread: dict[int, OSError] = {}  # by the number in the name: what the disk could not read then
 
     def copies(self, *, all_or_nothing: bool = True, since: int = 0) -> dict[int, list[Place]]:
         """Every file that counts, by rising sequence, the one to read first. Raises OSError.
 
-        Files whose names are of sequences before `since` are not opened.
-        Unless `all_or_nothing`, one that the disk can't read is passed over as if it were not there: good for readers,
-        who are told of the gap, and not for who removes the oldest. An error that says nothing of the file, but that
-        the process can open no more, is always raised. There are two of a sequence while one is archived or
-        compressed, and after a crash in the middle of that. A file that was moved between the listing and the opening,
-        to a name that was not listed, is looked for again.
+        Files whose names are of sequences before `since` are not opened. A sequence has two files while one is archived
+        or compressed, and after a crash during that. A file that moved between listing and opening is looked for again.
+
+        `all_or_nothing`: raise for a file that can't be read, as removal of the oldest needs. Otherwise it counts as
+        missing: readers report the gap. That no descriptor is left is always raised.
         """
         found: dict[int, list[tuple[bool, Place]]] = {}
         self._hidden = (
@@ -138,7 +137,7 @@ class History:
     def _scan(
         self, found: dict[int, list[tuple[bool, Place]]], wanted: Callable[[int], bool], all_or_nothing: bool
     ) -> set[int]:
-        """Take in the files of the wanted numbers; those of which some were listed, and none was there to be opened."""
+        """Add the files of the wanted numbers to `found`; return the numbers that were listed and then gone."""
         listed: set[int] = set()
         there: set[int] = set()
         for directory in self.directories:
@@ -246,7 +245,7 @@ class History:
 
     @property
     def where(self) -> str:
-        """The directories that are there, for whoever has an extent to put back."""
+        """The directories that exist, for messages that ask for an extent to be restored."""
         return " or ".join([one for one in self.directories if self._disk.exists(one)] or self.directories[:1])
 
     def refuse_gap(self, sequence: int) -> None:
@@ -357,7 +356,7 @@ class History:
 
 
 def is_before(number: int, sequence: int) -> bool:
-    """Is the file of this number one of the past, seen from this sequence? Numbers begin again some day."""
+    """Does a file of this number come before the sequence? Numbers wrap around at FILE_NUMBERS."""
     return sequence > 0 and (number - linear_number(sequence)) % FILE_NUMBERS >= FILE_NUMBERS // 2
 
 

@@ -159,7 +159,7 @@ class Log(Writer):
         claims.check_there(self._disk, config.archive_directory, self._state.log_id, config.path)
 
     def archive_away(self) -> str:
-        """That the archive was used and is not there, and what to do; "" where it is, or that can't be told."""
+        """An operator message if the archive was used and is missing; "" if it is there or that is not known."""
         config = self._config
         with contextlib.suppress(OSError):
             return claims.away(self._disk, config.archive_directory, self._state.log_id, config.path)
@@ -232,8 +232,8 @@ class Log(Writer):
         again. After a repair all extents that are allowed may be full: then there is one more, since a start logs a
         checkpoint.
 
-        Where the disk has no room for another extent a start goes on if the log has room for that checkpoint, be it
-        what is kept for those; others are made later.
+        If the disk has no room for another extent, a start goes on if the log has room for that checkpoint, also in
+        its reserve; the extents are made later.
         """
         extents, space = self._extents, self.space
         try:
@@ -264,7 +264,7 @@ class Log(Writer):
     def _await_writer(self) -> None:
         """Until nobody writes, since descriptors that are closed may soon be those of other files.
 
-        A disk that does not answer is not waited for: who is in the system call has the file itself.
+        At most CLOSE_WAIT_MS, for a disk that does not answer: the thread in the system call has the file itself.
         """
         pause = threading.Event()
         for _ in range(CLOSE_WAIT_MS):
@@ -400,8 +400,8 @@ class Log(Writer):
     def grow(self, pause: GiveWay = no_pause) -> bool:
         """Bring in one more extent, without the lock. False when there are as many as may be.
 
-        The control file hears of it when the extent takes a part of the stream. Raises OSError: nothing has changed.
-        A file of that name may hold records of another process that has the log by now: it is not made anew then.
+        The control file names it once the extent takes a part of the stream. Raises OSError: nothing has changed, also
+        where another process has taken the log over, whose records a file of that name may hold.
         """
         with self._growing:
             if not self.space.can_grow():
@@ -442,7 +442,7 @@ class Log(Writer):
         return made
 
     def _yield_disk(self) -> None:
-        """An extent is made ahead of need: while others force the log, the disk is theirs first."""
+        """Pause while others force the log: making an extent ahead of need has the lower priority."""
         if self.safe != self._safe_at_yield:
             self._safe_at_yield = self.safe
             self._clock.wait(threading.Event(), ZERO_PAUSE_SECONDS)

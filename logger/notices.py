@@ -1,7 +1,7 @@
 """Notices: which extents others have reported as archived (LogManagement=Archive), durable in `amqharch.fil`.
 
 JSON: `log_id` in hexadecimal, `archived`, a list of [first, last] sequences, and `crc`, the CRC-32 of the two as text.
-A file that can't be read says that nobody was told anything: then an extent is kept too long, not too short.
+A file that can't be read counts as empty: extents are kept too long then, never too short.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Progress: what long work tells its caller on the way, and where it lets others go on."""
+"""Callbacks of long work: progress reports, and points at which other threads may run."""
 
 from collections.abc import Callable
 

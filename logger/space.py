@@ -8,7 +8,7 @@ extents that exist, so commit and backout never find the log full.
 
 RESERVE_PERCENT = 20  # of the active log: kept free for ending work and for checkpoints
 EXTENT_WASTE_BYTES = 2048  # what the end of an extent may lose to padding
-CHECKPOINT_PERCENT = 67  # of the extents that exist: whoever puts quickly is to have room until one is taken
+CHECKPOINT_PERCENT = 67  # of the extents that exist, so that puts have room while one is taken
 FOR_GETS_PERCENT = 10  # of the active log, where no put goes: with the disk full, messages can still be taken
 NO_LIMIT = 1 << 64  # beyond every LSN
 CHECKPOINT_BYTES = 16384  # what the records of a checkpoint and of the release sequence may need
@@ -82,7 +82,7 @@ class Space:
         return tail + self.promised <= self._limit(files)
 
     def next_check(self, tail: int) -> int:
-        """The LSN at which somebody has to look after the room in the log again."""
+        """The LSN at which the room in the log has to be checked again."""
         return max(self.checkpoint_at, tail + self._extent // 16)
 
     def can_grow(self) -> bool:

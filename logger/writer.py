@@ -295,7 +295,7 @@ class Writer(GroupCommit):
         if output.new_extents:
             with self._control_lock:  # a crash that tears a copy of the control file tears no header: `border.py`
                 for held in output.new_extents:
-                    if not held.header_written:  # which the control file may know of by now
+                    if not held.header_written:  # else an interrupted attempt has written it
                         held.write_header()
                 self._update_control_locked()
         unsynced = self._unsynced
@@ -329,11 +329,10 @@ class Writer(GroupCommit):
     def check_owned(self) -> None:
         """Raises TakenOver unless the log is still this process's.
 
-        Another one may have it, if this one was stopped for a while. Somebody may have closed descriptors that were not
-        his own: those of the log may be another file's now. Or a name leads into another directory by now: what is
-        written there the next start does not find, and the log in whose place it came would be gone. Whoever leads
-        calls it, before it writes and, where that has taken long, before anybody hears that it is safe; so does whoever
-        makes a file that may be there.
+        It may not be: another process took it over while this one was stopped; other code in this process closed the
+        log's descriptors, whose numbers may be those of other files now; or a directory was moved or mounted over, so
+        that a restart would not find what is written. The leader calls it before it writes and, if that took long,
+        before it acknowledges; so do functions that create files which may exist.
         """
         held = self._extents.find(self.durable // self._extent_bytes)
         if not self._control.still_open() or not (held is None or held.file.still_open()):
@@ -390,7 +389,7 @@ class Writer(GroupCommit):
     def _keep_partial(self, tail: int, partial: bytes) -> None:
         """Put the page that the log ended in into a spare page: it may be whole only at home, where it is rewritten.
 
-        Then wipe the other spare page if it speaks of this or a later page: a write that was lost left it behind. Where
+        Then wipe the other spare page if it is of this or a later page: a write that was lost left it behind. Where
         none is kept, one that is torn goes first, and each by itself: a reader takes two that are torn for damage.
         """
         sequence, page = tail // self._config.extent_bytes, lsn.page_of(tail)
@@ -416,7 +415,7 @@ class Writer(GroupCommit):
     # ---- failing
 
     def _failed(self, exc: BaseException) -> BaseException:
-        """As `_fail`; what the caller is told, who may have been interrupted, and then hears just that."""
+        """As `_fail`; return the exception for the caller to raise: an interrupt as it is, else the failure."""
         failure = self._fail(exc)
         if not isinstance(exc, Exception):
             return exc

@@ -38,7 +38,7 @@ class Backouts:
         return count if count < ESCAPE else self._large[sequence]
 
     def note(self, sequence: int, count: int) -> None:
-        """So often, or more than can be told; 0: the message is gone."""
+        """Set the count of a message, at most MAX_COUNT; 0 deletes it."""
         number, at, count = sequence >> 8, sequence & 255, min(count, MAX_COUNT)
         before = self._stretches.get(number, NO_COUNTS)
         if count >= ESCAPE:

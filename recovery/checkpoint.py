@@ -66,7 +66,7 @@ FIELDS = attrs.fields_dict(Checkpoint)  # others are of a later version, which w
 
 def encode_file(checkpoint: Checkpoint, catalogue: list[bytes]) -> bytes:
     fields = attrs.asdict(checkpoint)
-    fields["counters"]["wall"] = fields.pop("wall")  # there it is no matter to who does not know it
+    fields["counters"]["wall"] = fields.pop("wall")  # where versions that do not know the field ignore it
     lines = b"\n".join([json.dumps(fields).encode(), *catalogue])
     rest = HEADER.pack(MAGIC, 0, HEADER.size + len(lines))[12:] + lines
     return MAGIC + crc32(rest).to_bytes(4, "little") + rest
@@ -195,9 +195,9 @@ class Checkpointer:
         self._triggers = triggers
         self._now_us = now_us
         self._one_at_a_time = threading.Lock()
-        self.records = 0  # logged since the last checkpoint began; counted by whoever appends
+        self.records = 0  # logged since the last checkpoint began; counted by callers that append
         self.arrived_max_bytes = ARRIVED_MAX_BYTES
-        self.arrived_bytes = 0  # of messages that came since then, logged or not; counted by whoever puts them
+        self.arrived_bytes = 0  # of messages put since then, logged or not; counted by callers that put
         self.next_unit: Callable[[], int] = lambda: 0  # a number above those of all units that have begun; 0: not known
         self.count = 0  # taken since the start
         self.last_ns = clock.elapsed_ns()
@@ -274,7 +274,7 @@ class Checkpointer:
     def take(self, *, clean: bool = False, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> Checkpoint:
         """Take a checkpoint. Raises OSError when it can't be written (the last one counts on), LogFailed, LogClosed.
 
-        `on_taken` is told what it holds before any file goes that the one before referred to.
+        `on_taken` is called with its content before files are deleted that only the previous one refers to.
         """
         with self._one_at_a_time:
             if self._ended:

@@ -1,4 +1,4 @@
-"""Extent indexes: what is in a sealed extent, told without reading it: when, which queues, which units of work, where.
+"""Extent indexes: times, queues, units of work and record positions of a sealed extent, in a file beside it.
 
 `S0000007.IDX` lies beside `S0000007.LOG`, compressed or not, soon after that is full. It is a cache: it may be deleted
 at any time, and is built again when it is missing, damaged, of an older format, or of another extent than the one that
@@ -18,7 +18,7 @@ The extent is divided into blocks of 128 KiB. Each has a CRC of its bytes as a r
 says where every record begins: so a block can be checked with one call, and its records found without looking for
 them. `places` are the distances, in units of 8 bytes, of the first record from the beginning of the extent and of each
 other one from the record before: first the lower 16 bits of each, then the upper ones. In the same form `subjects` are
-the numbers of the queues that the records speak of; 0: of none, or of several.
+the numbers of the queues of each record; 0: none, or several.
 
 Messages are passed over by their lengths and never decoded.
 """
@@ -72,7 +72,7 @@ class Block:
     low_time: int  # the earliest time of one, and the latest; 0: none
     high_time: int
     kinds: tuple[int, ...]  # of these records, rising
-    queues: tuple[int, ...] | None  # that they speak of, rising; None: too many to be named
+    queues: tuple[int, ...] | None  # numbers of the queues in these records, rising; None: too many
 
 
 @attrs.frozen(kw_only=True)
@@ -87,11 +87,11 @@ class ExtentIndex:
     low_time: int  # the earliest time of a record, and the latest; 0: none
     high_time: int
     kinds: dict[int, int]  # how many records of each kind
-    queues: tuple[int, ...]  # numbers of the queues that records speak of, rising
+    queues: tuple[int, ...]  # numbers of the queues in its records, rising
     units: Ranges  # numbers of the units of work that have records here
     blocks: tuple[Block, ...]
     places: bytes  # where each record begins, as in the file
-    subjects: bytes  # the queue of each record, likewise
+    subjects: bytes  # the queue of each record, in the same form
 
     @property
     def records(self) -> int:
@@ -143,7 +143,7 @@ def queues_in_runs(body: memoryview, at: int, found: set[int]) -> None:
 
 
 def queues_of(kind: int, body: memoryview, found: set[int]) -> None:
-    """Add the numbers of the queues that a record speaks of. Raises ValueError, KeyError, struct.error."""
+    """Add the numbers of a record's queues. Raises ValueError, KeyError, struct.error."""
     if kind in QUEUE_FIRST:
         found.add(QUEUE.unpack_from(body)[0])
     elif kind == COMMIT:
@@ -192,10 +192,10 @@ def _subject(kind: int, body: memoryview, queues: set[int]) -> int:
 def build(
     reader: LogReader, place: Place, log_id: bytes, extent_bytes: int, give_way: GiveWay = no_pause
 ) -> ExtentIndex:
-    """Read the extent at `place`, which nobody writes any more, and say what is in it. Raises LogDamaged, OSError.
+    """Index the sealed extent at `place` by reading it. Raises LogDamaged, OSError.
 
     A record may have begun in the extent before, and the last one may end in a later one, which is then read too.
-    `give_way` is called every few records, so that others can go on.
+    `give_way` is called every YIELD_EVERY_RECORDS records and at each block, so that other threads can run.
     """
     start = place.sequence * extent_bytes
     end = start + extent_bytes

@@ -1,7 +1,7 @@
 """Following: the records of a log that its queue manager may be writing meanwhile, up to where they went at first.
 
-What does not check out may be just about to be written, or be read in pieces that are of two moments. So it is looked
-at again, for a while, before it counts as damage. Reads files, never writes.
+A frame that fails its check may be being written just then, so it is read again, MAX_RETRIES times, before it counts as
+damage. Reads files, never writes.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ class Following:
                 self.end = self._reader.end
                 return
             except LogDamaged as exc:
-                if enough and at >= enough:  # what has come since is for whoever reads next
+                if enough and at >= enough:  # later records are for the next reading
                     self.end = at
                     return
                 if retries == MAX_RETRIES:

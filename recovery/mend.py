@@ -3,9 +3,8 @@
 In `<data>/repair-<n>/` lie `log/` and `data/`, the originals of what is changed, and `new/`, what they become. When all
 of that is durable, `plan` says what goes where: only then is anything changed, each file by a rename. `done` is written
 last. A plan without `done` is completed by the next run, unless a file that it changes, or one that it was made of,
-has become something else meanwhile: an extent that was missing is back, say. One that loses something needs the word
-for that again. It names files by where they are in the directories of log, data and archive, so that in a copy of these
-it speaks of the copy.
+has changed meanwhile: an extent that was missing is back, say. One that loses something has to be confirmed again. It
+names files relative to the directories of log, data and archive, so that in a copy of these it refers to the copy.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Remedy: the files that make a start take a log up to where it can be read. Settled here, written by `mend.py`.
 
-The control file is the last to be written that says anything: it speaks of all the others.
+The control file is written last, since it refers to all the others.
 """
 
 from collections.abc import Callable
@@ -97,12 +97,12 @@ class Remedy:
         return self.end.used.found.head // self.placed.extent_bytes
 
     def _witnessed_epoch(self) -> int:
-        """The highest that anything speaks of, but for frames beyond the end."""
+        """The highest epoch in any file, not counting frames beyond the end."""
         known = [] if self.state is None else [self.state.epoch]
         return max([self.end.chain.epoch, *known, *(epoch for epoch, _ in self.witnesses)])
 
     def _epoch(self, evidence: Evidence) -> int:
-        """The highest that there was."""
+        """The highest epoch in any file, including frames beyond the end."""
         return max([self._witnessed_epoch(), *(each.epoch for each in evidence.frames(self.end.chain.end))])
 
     def _state_after(self, epoch: int, made: list[WriteCut]) -> ControlState:

@@ -2,14 +2,14 @@
 
 It changes nothing.
 
-*Operation*: look at the control file, the checkpoint files and every extent; ask each what it says of the others; find
+*Operation*: examine the control file, the checkpoint files and every extent, check them against each other, and find
 out how far the records go on from the checkpoint. *Goal*: the longest log that can be had without a gap, nothing in it
 that a restart once declared lost, and a sentence for everything that would be missing from it. *Plan*: the end X that
 was found is declared as a restart declares one: the control file that is written says that from X on only a new epoch
 counts. So whatever lies beyond never comes back, and whatever lies before is what it was.
 
-An extent's header, a checkpoint and each frame bear witness of epochs: a frame of epoch k that says that the log was
-durable up to d was written by a start that began at d or before, so older frames from d on are dead.
+Headers of extents, checkpoints and frames are evidence of epochs: a frame of epoch k that says that the log was durable
+up to d was written by a start that began at d or before, so frames of older epochs from d on do not count.
 """
 
 import contextlib
@@ -198,7 +198,7 @@ class _Examiner:
                 self.checkpoints.remove(one)
 
     def _witnesses(self, more: Iterable[Witness]) -> list[Witness]:
-        """What extents and checkpoints tell of epochs, and `more`."""
+        """(epoch, LSN) of each checkpoint and extent header, after `more`."""
         mine = [one.found for one in self.checkpoints if one.found.log_id == self.log_id.hex()]
         headers = [seen.header for seen in self.files if seen.header is not None and seen.header.log_id == self.log_id]
         return [

@@ -1,13 +1,12 @@
-"""Replay: what was put to one queue and committed, told from log records alone. Pure: records in, messages out.
+"""Replay: the committed puts to one queue, from log records alone. Pure: records in, messages out.
 
 A message put outside a unit of work becomes visible where its PUT or PUT_MANY lies; those of a unit of work where its
 COMMIT does. So the order of these records is the order in which messages became visible. Until a unit of work ends
 its messages to the queue are kept here; nothing else is, so memory is bounded by what is in flight.
 
-A reading that begins in the middle of the log may have missed the first records of units of work. It is told by the
-first START_CHECKPOINT that names a `head` which is not before the reading: from there on every unit that commits was
-seen from its first record. Before it a unit is told where the first put that was seen of it is its first, ordinal 0;
-any other can't be told from half a unit of work, and is said to be one.
+Reading that begins in the middle of the log may have missed the first records of units of work. From the first
+START_CHECKPOINT on whose `head` is not before that beginning, every unit that commits was seen from its first record.
+Before it a unit counts as whole if the first put that was seen of it has ordinal 0, and else as incomplete.
 """
 
 import json
@@ -62,10 +61,10 @@ def known_from(record: Record) -> int | None:
 
 
 def last_head(at: int, first: int, extent_bytes: int, head_in: Callable[[int, int], int | None]) -> int | None:
-    """Where units of work that commit from the LSN `at` on may have begun: what the last checkpoint before it says.
+    """The LSN from which on units of work that commit from `at` on may have begun, by the last checkpoint before it.
 
     None where the log, which reaches back to `first`, has no such checkpoint, or does not reach back to what it names.
-    `head_in(sequence, at)` tells what the last one says that began in this extent and before `at`; None: there is none.
+    `head_in(sequence, at)`: the head in the last checkpoint that began in this extent before `at`; None: there is none.
     """
     for sequence in range(at // extent_bytes, first // extent_bytes - 1, -1):
         head = head_in(sequence, at)
