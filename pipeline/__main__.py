@@ -104,7 +104,7 @@ def attempt(words: Sequence[str]) -> int:
 
 
 def is_ours(record: logging.LogRecord) -> bool:
-    """Not what py4j logs of a Java that has ended, with a traceback: the job tells that in its sentence."""
+    """Drop py4j's traceback for a Java that has ended: the job reports that in its sentence."""
     return record.module != "java_gateway"
 
 

@@ -44,7 +44,7 @@ Contents = dict[tuple[str, str], Content]  # by queue and state
 
 
 def contents(name: str, data_path: str, disk: Disk | None = None) -> Contents:
-    """Raises LogError, RecoveryError, OSError."""
+    """Counts and checksums of the persistent messages. Raises LogError, RecoveryError, OSError."""
     disk = disk or PosixDisk()
     found: Contents = {}
     for queue, state, sequence, count, message in _messages(name, data_path, disk):

@@ -47,7 +47,7 @@ def validity(there: Array) -> pa.Buffer:
 
 
 def ints(values: Array, kind: pa.DataType, there: Array | None = None) -> pa.Array:
-    """Numbers, or moments, as an array; null where they are not there."""
+    """Numbers, or moments, as an array; null where `there` is False."""
     values = np.ascontiguousarray(values, kind.to_pandas_dtype() if kind != MOMENT else np.int64)
     return pa.Array.from_buffers(kind, len(values), [None if there is None else validity(there), pa.py_buffer(values)])
 
@@ -57,7 +57,7 @@ def bools(values: Array, there: Array) -> pa.Array:
 
 
 def offsets(lengths: Array) -> pa.Buffer:
-    """Where each begins and the last one ends, as Arrow has it."""
+    """Arrow's offsets of values with these lengths: int32, one more than there are values."""
     return pa.py_buffer(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
 
 
@@ -161,14 +161,14 @@ class Columns:
         places[self._puts] = 2 * place
         return among.take(ints(places, pa.int64(), self._is_put))
 
-    def _texts(self, kinds: tuple[int, ...], tell: Callable[[int, memoryview], str | None]) -> pa.Array:
-        """What the few rows of these kinds say."""
+    def _texts(self, kinds: tuple[int, ...], decoded: Callable[[int, memoryview], str | None]) -> pa.Array:
+        """A column of texts for the few rows of these kinds; null elsewhere."""
         rows = self._of(kinds)
         if not rows:
             return pa.nulls(len(self._found), pa.string())
         said: list[str | None] = [None] * len(self._found)
         for row in rows:
-            said[row] = tell(*self._body(row))
+            said[row] = decoded(*self._body(row))
         return pa.array(said, pa.string())
 
     def _of(self, kinds: tuple[int, ...]) -> list[int]:
@@ -244,7 +244,7 @@ class Columns:
 
     @property
     def aliases(self) -> dict[int, str]:
-        """The names that rows of aliases tell themselves, by row."""
+        """The names in rows of aliases, by row."""
         return {row: alias(*self._body(row)) for row in self._of(tuple(CODE[kind] for kind in ALIASES))}
 
     def sequence(self) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Consuming: messages that a stream has told of are taken, and worked on, together with the batch's mark.
+"""Consuming: the messages in a batch of a stream are got and processed in one unit of work with the batch's mark.
 
 A stream of a queue takes nothing away, since Spark may read it again. Here the messages of a batch are got in one unit
 of work, which also has what is put for them and the mark of the batch: all of that is durable, or nothing. Wherever
@@ -45,7 +45,7 @@ REFUSED_ADVICE = (
 
 @attrs.frozen
 class Effects:
-    """The unit of work of a batch, as far as who works on it needs it: it is ended here, with the batch's mark."""
+    """The unit of work of a batch, without its end: `consume` commits it, with the batch's mark."""
 
     _unit: Unit
 
@@ -139,7 +139,7 @@ class Consuming:
         Raises Mistake where the batch that was done was another one.
         """
         key = Key(query, f"consume {self.queue}")
-        table = batch()  # which Spark has to compute: while it does nothing is held
+        table = batch()  # Spark computes it here, while nothing is held
         wanted = wanted_of(table)
         fingerprint = Fingerprint()
         for one in wanted:
@@ -184,7 +184,7 @@ class Consuming:
     def _got(self, qm: Manager, unit: Unit, wanted: "list[Wanted]") -> "Iterator[tuple[Wanted, Message]]":
         """Get those messages with this id that are wanted. A get takes the first one with it: so it is looked at first.
 
-        Raises Mistake where another one is before one that is wanted, and where they can't be told apart.
+        Raises Mistake where another one is before one that is wanted, and where they can't be distinguished.
         """
         left, message_id = list(wanted), wanted[0].message_id
         while left and (one := self._first(qm, left)) is not None:
@@ -241,7 +241,7 @@ class Consuming:
 
 
 def _query_of(session: "SparkSession") -> str:
-    """The id of the query that a batch is of. Raises Mistake where nobody tells it."""
+    """The id of the query of the current batch. Raises Mistake where Spark does not give it."""
     from pyspark.errors import PySparkAttributeError
 
     try:
@@ -277,7 +277,7 @@ class Wanted:
 
     @property
     def can_be_told(self) -> bool:
-        """Can it be told from others with this id?"""
+        """Do its rows distinguish it from others with this id?"""
         return self.put_time is not None or self.body_length is not None
 
     def fits(self, message: Message) -> bool:

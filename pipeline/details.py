@@ -1,4 +1,4 @@
-"""Details: what records say that are neither of messages nor of units of work, one by one. They are rare."""
+"""Details: records that are neither of messages nor of units of work, decoded one by one. They are rare."""
 
 import json
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def alias(kind: int, body: memoryview) -> str:
 
 
 def definitions(kind: int, body: memoryview) -> Iterator[tuple[int, str]]:
-    """(number, name) of the queues that a DEFINE or a CATALOG tells of."""
+    """(number, name) of the queues in a DEFINE or a CATALOG."""
     if kind == Kind.DEFINE:
         fields = json.loads(bytes(body))
         yield fields["id"], fields["name"]

@@ -63,9 +63,9 @@ def plan(
 
 
 def divided(log: LogFiles, start: int, end: int, disk: Disk | None = None, *, names: bool = True) -> list[Part]:
-    """The parts to read for the records that begin in [start, end): the same for ever.
+    """The parts to read for the records that begin in [start, end): always the same ones.
 
-    They follow from these two LSNs alone, and not from what has been indexed, moved or compressed by now: what is done
+    They follow from these two LSNs alone, and not from what has been indexed, moved or compressed: what is done
     with a part may be remembered by its number. What is not wanted is left out when a part is read. Raises as `plan`.
     """
     disk = disk or PosixDisk()
@@ -90,8 +90,8 @@ def _refuse_rest_of_another(
 ) -> None:
     """Raise LogDamaged where an extent begins with the rest of a record that the one before it has no beginning of.
 
-    `before` and `index` are what is told of both. An index may be of another past than its extent, so it is the frames
-    that decide; and where nothing is told of either, it takes reading both to know, which is left to others.
+    `before` and `index`: the indexes of both. An index may be of another past than its extent, so the frames decide. If
+    neither has an index this returns: only reading both would show it.
     """
     size = extents.history.extent_bytes
     at = sequence * size

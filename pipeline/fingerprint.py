@@ -1,4 +1,4 @@
-"""Fingerprint: what the rows of a part of a batch were, as two numbers. Whether it is done again can be told from them.
+"""Fingerprint: the rows of a part of a batch as two numbers, by which a batch that is run again is recognised.
 
 Spark does not promise an order within a partition, so the order does not count: the hashes of the rows are added up.
 """
@@ -13,7 +13,7 @@ BITS = 64
 
 @attrs.define
 class Fingerprint:
-    """Of rows that are told one after the other; none of them is held."""
+    """Of rows that are added one after the other; none of them is held."""
 
     rows: int = 0
     _sum: int = 0

@@ -17,7 +17,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
     try:
         return serve(sock, authenticated)
     except (BrokenPipeError, ConnectionResetError):
-        sys.unraisablehook = lambda _: None  # Python 3.13 tells it again, when what was not flushed is dropped
+        sys.unraisablehook = lambda _: None  # Python 3.13 reports it again when unflushed output is dropped
         return 1
 
 

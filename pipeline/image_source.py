@@ -1,6 +1,6 @@
 """The messages of some media images as a table of Spark; a part of an extent is read by one task.
 
-A source of its own, registered where it is used: what it is told is what the job `rebuild` has found in the log.
+A source of its own, registered where it is used: its options are what the job `rebuild` has found in the log.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""What Spark finds in the place of a data source that lacks a package: it says which, when it is used.
+"""A stand-in for a data source that lacks a package: using it raises an error that names the package.
 
-Spark looks for all sources at once. One that can't be loaded would keep it from all others too, and be told as unknown.
+Spark looks for all sources at once. One that can't be loaded would hide all others, and be reported as unknown.
 """
 
 from collections.abc import Mapping

@@ -32,7 +32,7 @@ ALL = wanted(EVERYTHING, {})
 
 @attrs.frozen(kw_only=True)
 class LogFiles:
-    """Where a linear log lies, and how its files are told from others."""
+    """Where a linear log lies, and what identifies its files."""
 
     directories: tuple[str, ...]  # the active one first
     log_id: bytes
@@ -66,7 +66,7 @@ class LogFiles:
         return history.reader(state)
 
     def now(self, disk: Disk) -> "LogFiles":
-        """The same with what the control file says by now: the queue manager may have been started again."""
+        """The same with the epoch in the control file now: the queue manager may have been restarted."""
         if not self.control:
             return self
         _, state = control.read(disk, self.control)
@@ -152,7 +152,7 @@ class LogFiles:
         return all(one in places for one in range(start // size, (end - 1) // size + 1)) and end <= self.end(disk=disk)
 
     def sequences(self, history: History) -> list[int]:
-        """Of all extents that are there by now, rising. Raises LogError where there is none."""
+        """The sequences of all extents that exist now, rising. Raises LogError where there is none."""
         sequences = list(history.places())
         if not sequences:
             raise LogError(f"there is no extent of this log in {' or '.join(self.directories)}")
@@ -162,9 +162,9 @@ class LogFiles:
         """Up to where the log can be read and is durable: behind its last whole record.
 
         That record, and many before it, may have been written and not been synced yet: so all is synced that is not
-        known to be durable. `since`: an end that was told before, from which on to look; never is the end before
-        that. Raises LogDamaged, also where it ends before what the control file says was durable, and where the newest
-        extent is not there that it names; LogError, OSError.
+        known to be durable. `since`: an earlier result, where the search begins; the result is never less. Raises
+        LogDamaged, also where it ends before what the control file says was durable, and where the newest extent is
+        not there that it names; LogError, OSError.
         """
         disk = disk or PosixDisk()
         log = self.now(disk)
@@ -228,7 +228,7 @@ class LogFiles:
         return self._control_state(disk)[1]
 
     def grown(self, since: int, disk: Disk | None = None) -> bool:
-        """May there be more than `since`, which `end` has told, or has that been lost? Much cheaper than `end`."""
+        """May there be more than `since`, a result of `end`, or is that lost? Much cheaper than `end`."""
         disk = disk or PosixDisk()
         durable, newest = self._control_state(disk)
         if durable > since:
@@ -371,7 +371,7 @@ def _end(log: LogFiles, extents: Extents, since: int | None, durable: int) -> in
 def _logged_durable(extents: Extents, start: int, end: int) -> int:
     """The last LSN before `end` of which a record behind `start` says that the log was durable up to there; or 0.
 
-    That is said by the last records, so it is those that are asked.
+    The last records have the highest ones, so the extents are read from the end.
     """
     size = extents.history.extent_bytes
     for sequence in range((end - 1) // size, max(start // size, 1) - 1, -1):
@@ -400,7 +400,7 @@ def _last_end(extents: Extents, since: int, durable: int) -> int:
 
 
 def _synced(log: LogFiles, disk: Disk, start: int, end: int) -> bool:
-    """Make durable what has been read, wherever it lies by now; False where the disk does not do that.
+    """Sync the extents in [start, end), wherever they lie now; False where the file system refuses a sync.
 
     The oldest first. What is gone meanwhile was moved into the archive, and is durable there.
     """

@@ -191,7 +191,7 @@ def microseconds(moment: datetime.datetime) -> int:
 def lsn_of(
     place: Place, log: LogFiles, disk: Disk | None = None, last: int | None = None, *, ends: bool = False
 ) -> int:
-    """Where that is in the log by now.
+    """The LSN of that place in the log as it is now.
 
     `last`: where the log ends, and behind which there is nothing to begin with. `ends`: reading ends there, so what
     begins there may be missing. Raises NotInLog for an LSN before all that there is, Mistake for one behind `last`,

@@ -66,7 +66,7 @@ class LogSource(DataSource):
 def _end_now(options: dict[str, str]) -> int | None:
     """Where the log ends: each use of a DataFrame is to show the same, and Spark plans each anew.
 
-    None where that can't be told: whoever plans says why.
+    None where that is not known: planning raises the reason.
     """
     try:
         given = asked(options)
@@ -78,7 +78,7 @@ def _end_now(options: dict[str, str]) -> int | None:
 def _may_be_pushed() -> bool:
     """Does Spark's session allow to push filters? Otherwise Spark refuses a reader that could be given some.
 
-    No call tells; but a session that allows it plans in another module of Spark's.
+    No call says so; but a session that allows it plans in another module of Spark's.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return PUSHING in sys.modules or (main is not None and main.name == PUSHING)

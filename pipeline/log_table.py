@@ -86,17 +86,17 @@ class LogTable(DataSourceReader):
 
 
 class PushedLogTable(LogTable):
-    """The same, told by Spark which rows are wanted: extents that have none of them are not read."""
+    """The same with filters that Spark pushes down: extents without such rows are not read."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Takes what it understands, and has Spark apply all of them again."""
+        """Use those that are understood; all are returned, for Spark to apply again."""
         for one in filters:
             self.filters = narrowed(self.filters, one)
         return iter(filters)
 
 
 def narrowed(filters: Filters, one: Filter) -> Filters:
-    """The filters with this one too, where it is of a column by which extents can be told apart."""
+    """The filters with this one too, if it is of a column by which extents can be skipped."""
     if not isinstance(one, (EqualTo, EqualNullSafe, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)):
         return filters
     values = [value for value in (one.value if isinstance(one, In) else (one.value,)) if value is not None]

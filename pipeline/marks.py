@@ -1,4 +1,4 @@
-"""Marks: what a queue manager remembers of Spark's batches, so that what Spark does twice has its effect once.
+"""Marks: which of Spark's batches are done, kept on a queue, so that a batch that is run again has its effect once.
 
 *Operations*: claim a part of a batch, do what it does, commit; compare what is done again with what was done; list the
 marks, forget some, skip a batch. *Goals*: whatever crashes, and however many attempts there are, also at the same time,
@@ -253,7 +253,7 @@ def refuse_left_over(qm: Manager, query: str, batch: int, parts: frozenset[str])
 
 
 def _parts_done(qm: Manager, mark: Mark) -> str:
-    """What is there of the batch."""
+    """Which parts of the batch are done, as the end of a sentence."""
     there = [one for one in listed(qm, mark.key.query) if one.batch == mark.batch and one.digest is not None]
     some = ", ".join(f"{one.key.part} ({one.messages} messages)" for one in there[:MAX_LISTED_PARTS])
     more = f" and {len(there) - MAX_LISTED_PARTS} more" if len(there) > MAX_LISTED_PARTS else ""

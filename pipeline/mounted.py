@@ -1,4 +1,4 @@
-"""What a task says where its machine sees nothing of the log: it is not mounted there, and no backup is of any help."""
+"""A clear error where a task's machine has no extent of the log: its file system is not mounted there."""
 
 import contextlib
 import platform

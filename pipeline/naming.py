@@ -1,7 +1,7 @@
-"""The names of queues that a log tells, by their numbers.
+"""The names of queues in a log, by their numbers.
 
-What has been read once this process remembers. A folder of extents, which no queue manager indexes, is given the
-indexes that it lacks, since names are looked for by them; nothing else is changed.
+Names that were read are cached by the process. A folder of extents, which no queue manager indexes, gets the indexes
+that it lacks, since names are found by them; nothing else is changed.
 """
 
 import contextlib
@@ -26,29 +26,29 @@ from recovery.records import CATALOG_LAST, Kind
 
 @attrs.define
 class _Known:
-    """The names that a log has told this process, up to an LSN."""
+    """The names that this process has read from a log, up to an LSN."""
 
     upto: int
     names: dict[int, str]
-    catalogued: bool  # all names from before have been told
+    catalogued: bool  # all names from before have been read
     keeps_indexes: bool = True  # beside the extents, as long as they can be written
-    told_at: dict[int, int] = attrs.field(factory=dict)  # LSN of the first record read that tells a name
+    first_at: dict[int, int] = attrs.field(factory=dict)  # LSN of the first record read that has a name
     last: tuple[int, bytes] | None = None  # LSN and header of the record before that: another one is of another past
 
     def add(self, at: int, names: dict[int, str]) -> None:
         self.names |= names
-        self.told_at |= {number: min(at, self.told_at.get(number, at)) for number in names}
+        self.first_at |= {number: min(at, self.first_at.get(number, at)) for number in names}
 
     def before(self, end: int) -> dict[int, str]:
-        """What the log tells before `end`, whatever this process has read behind it."""
-        return {number: name for number, name in self.names.items() if self.told_at[number] < end}
+        """The names in records before `end`, whatever this process has read behind it."""
+        return {number: name for number, name in self.names.items() if self.first_at[number] < end}
 
 
 _known: dict[tuple[bytes, tuple[str, ...]], _Known] = {}
 
 
 def named(log: LogFiles, end: int, disk: Disk | None = None) -> LogFiles:
-    """The log with the names of queues that it tells before `end`.
+    """The log with the names of queues that its records before `end` have.
 
     They are in the records that define queues; those from before the log's beginning are in the first image of all
     definitions. A queue that is named by neither has no name.
@@ -64,7 +64,7 @@ def named(log: LogFiles, end: int, disk: Disk | None = None) -> LogFiles:
                 _indexed(log, extents, known, at // log.extent_bytes, end)
                 _read_names(extents, known, at, stop)
             except LogDamaged:
-                whole = False  # who reads that extent is told; it may be mended
+                whole = False  # reading that extent raises; it may be repaired
             at = stop
             if whole:
                 known.upto = at
@@ -75,7 +75,7 @@ def named(log: LogFiles, end: int, disk: Disk | None = None) -> LogFiles:
 
 
 def named_within(log: LogFiles, start: int, end: int, disk: Disk) -> LogFiles:
-    """The log with the names of those queues of which the records in [start, end) speak, as far as it tells them.
+    """The log with the names of the queues of the records in [start, end), as far as it has them.
 
     Mostly these are known, or lie in there too, and what is before need not be read.
     """
@@ -85,7 +85,7 @@ def named_within(log: LogFiles, start: int, end: int, disk: Disk) -> LogFiles:
     with contextlib.closing(log.extents(disk)) as extents:
         while start < end and start > known.upto:
             stop = min(end, (start // log.extent_bytes + 1) * log.extent_bytes)
-            with contextlib.suppress(LogDamaged):  # who reads that extent is told
+            with contextlib.suppress(LogDamaged):  # reading that extent raises
                 index = _indexed(log, extents, known, start // log.extent_bytes, end)
                 numbers |= _queues_in(extents, start, stop) if index is None else {*index.queues}
                 if numbers - log.names.keys() - known.names.keys():
@@ -128,10 +128,10 @@ def _indexed(log: LogFiles, extents: Extents, known: _Known, sequence: int, end:
 
 
 def _queues_in(extents: Extents, start: int, stop: int) -> set[int]:
-    """The numbers of the queues of which the records in [start, stop) speak; those that are understood."""
+    """The numbers of the queues of the records in [start, stop) that can be decoded."""
     numbers: set[int] = set()
     for batch in batches(extents, start, stop):
-        with contextlib.suppress(ValueError, IndexError, KeyError, TypeError, struct.error):  # who reads it is told
+        with contextlib.suppress(ValueError, IndexError, KeyError, TypeError, struct.error):  # reading it raises
             found = Columns(batch, operations(batch), Names({}), extents.history.extent_bytes)
             numbers.update(np.unique(found.numbers).tolist())
     numbers.discard(NONE)
@@ -142,8 +142,8 @@ def _read_names(extents: Extents, known: _Known, start: int, stop: int) -> None:
     """Take the names in [start, stop)."""
     kinds = {"DEFINE"} if known.catalogued else {"DEFINE", "CATALOG"}
     for batch in batches(extents, start, stop, wanted(Filters(kinds=frozenset(kinds)), {})):
-        tells = np.isin(batch.headers["kind"], (Kind.DEFINE, Kind.CATALOG))
-        for record in np.flatnonzero(tells).tolist():
+        naming = np.isin(batch.headers["kind"], (Kind.DEFINE, Kind.CATALOG))
+        for record in np.flatnonzero(naming).tolist():
             kind = int(batch.headers["kind"][record])
             body = memoryview(batch.data)[int(batch.bodies[record]) : int(batch.ends[record])]
             if kind == Kind.DEFINE or not known.catalogued:

@@ -56,7 +56,7 @@ class Extents:
         return False
 
     def index(self, sequence: int) -> ExtentIndex | None:
-        """What is in the extent, if that is told beside it."""
+        """The index beside the extent; None where there is no valid one."""
         place = self.place(sequence)
         begins = extent_index.header_of(self.disk, place)
         if begins is None:
@@ -145,7 +145,7 @@ class Extents:
         return found
 
     def _open_anywhere(self, sequence: int) -> tuple[Place, File]:
-        """Open the extent where it lies by now; others may be moving it."""
+        """Open the extent wherever it lies now; others may be moving it."""
         places: dict[int, Place] = {}
         for _ in range(MAX_LOOKS):
             found = self._by_name(sequence)
@@ -206,7 +206,7 @@ class Extents:
 
 @contextlib.contextmanager
 def _with_lsn(at: int) -> Iterator[None]:
-    """What can't be decompressed is said with its LSN."""
+    """Add the LSN to a LogDamaged that has none, as of a compressed file."""
     try:
         yield
     except LogDamaged as exc:

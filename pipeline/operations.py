@@ -57,7 +57,7 @@ class Batch:
     end_lsns: Ints
 
     def take(self, size: int, at: Ints) -> Array:
-        """So many bytes from each of these offsets on, as an array of them."""
+        """The `size` bytes at each of these offsets: an array of len(at) items of dtype V<size>."""
         return np.ndarray((len(self.data) - size + 1,), f"V{size}", self.data, 0, (1,))[at]
 
     def of(self, kind: np.dtype[Any], at: Ints) -> Array:
@@ -122,7 +122,7 @@ FIELDS = tuple(field.name for field in attrs.fields(Operations))
 
 
 def spread(counts: Ints) -> tuple[Ints, Ints]:
-    """For so many of each: which one it is of, and its number among those."""
+    """Repeat the index of each count as often as it says: (those indexes, positions within each repetition)."""
     owner = np.repeat(np.arange(len(counts)), counts)
     return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
 
@@ -140,7 +140,7 @@ class _Rows:
         self._made[which] += 1
 
     def add_many(self, which: Ints, counts: Ints, owner: Ints, number: Ints, kind: int, **fields: Any) -> None:
-        """`counts` more rows of each of these records; `owner` and `number` as `spread` tells them."""
+        """`counts` more rows of each of these records; `owner` and `number` as from `spread`."""
         self._chunks.append((which[owner], self._made[which][owner] + number, fields | {"kind": kind}))
         self._made[which] += counts
 

@@ -82,7 +82,7 @@ REFUSED_ADVICE = (
 
 @attrs.frozen
 class Put(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The result of a task, for the driver."""
 
     key: Key
     messages: int
@@ -226,7 +226,7 @@ class Part:
             return Put(self.key, fingerprint.rows)
 
     def _fingerprint(self, batches: Iterable[pa.RecordBatch], unit: Unit | None) -> Fingerprint:
-        """What the rows are; they are put on the way, if there is a unit of work for it."""
+        """The fingerprint of the rows; with a unit of work, they are put by it as well."""
         clock, fingerprint = SystemClock(), Fingerprint()
         put_many: Callable[..., object] | None = None if unit is None else unit.put_many
         for name, said, bodies in chain.from_iterable(map(runs, batches)):
@@ -315,7 +315,7 @@ class Notes:
     and its parts.
 
     A queue manager that is put back from an older copy, or recovered to an earlier moment, has lost batches or parts of
-    one, and their marks with them: Spark goes on behind these all the same, and only somebody else can tell.
+    one, and their marks with them: Spark goes on behind these all the same; only these notes show it.
     """
 
     reach: Reach

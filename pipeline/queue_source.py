@@ -58,7 +58,7 @@ class QueueTable(DataSourceReader):
         self.target = target
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Asks the queue manager for the queue, so that what is wrong is said before there are tasks."""
+        """Open the queue, so that errors are raised before there are tasks. Raises MQError."""
         with self.reach.connect("spark browse") as qm:
             qm.queue(self.reach.queue)
         return [InputPartition(0)]

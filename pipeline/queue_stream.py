@@ -1,4 +1,4 @@
-"""A queue as a stream of Spark: what was put to it, told from the log, which takes nothing away.
+"""A queue as a stream of Spark: what was put to it, read from the log; nothing is got from the queue.
 
 Each message comes once, in the order in which messages became visible: at its own record, or at the commit of its unit
 of work. Offsets are LSNs, as in `qmgr.log`.
@@ -49,7 +49,7 @@ class QueueStream(LogStream):
         return super().initialOffset()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """One, whatever lies in it: the order of a queue is told by one after the other.
+        """Always one: a single task keeps the order of the queue.
 
         Raises LogDamaged where something is gone.
         """

@@ -65,7 +65,7 @@ def reach(options: Mapping[str, str], *, needs_queue: bool = True) -> Reach:
 
 
 def lowered(options: Mapping[str, str]) -> dict[str, str]:
-    """Options by their names in small letters, as Spark tells them apart."""
+    """Options by their names in lower case: to Spark they are case-insensitive."""
     return {name.lower(): value for name, value in options.items()}
 
 

@@ -120,7 +120,7 @@ class Report:
                 file = Path(folder, f"{name}.png")
                 figure.savefig(file, dpi=DOTS_PER_INCH)
             file = new
-            new.write_bytes(self.text().encode())  # whoever may read the charts may read it
+            new.write_bytes(self.text().encode())  # with the same permissions as the charts
             new.replace(Path(folder, TEXT))
         except OSError as exc:
             exc.filename = exc.filename or str(file)  # a full disk names none

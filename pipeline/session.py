@@ -32,7 +32,7 @@ LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# A shuffle has 200 pieces unless it is told otherwise: so many files and tasks for a log of a few MB take longer than
+# A shuffle has 200 pieces by default: so many files and tasks for a log of a few MB take longer than
 # all else. Large logs get as many as they take (`fit`), since a piece is sorted, or grouped, in the memory of one task.
 # Adaptive execution stays on: it puts small pieces together, and divides those that a busy queue makes too large.
 PIECES = "spark.sql.shuffle.partitions"
@@ -98,7 +98,7 @@ def _alone(conf: Mapping[str, str]) -> bool:
 
 
 def fit(made: "SparkSession", size: int) -> None:
-    """Let shuffles have as many pieces as `size` bytes of log take, unless somebody else has said how many."""
+    """Let shuffles have as many pieces as `size` bytes of log take, unless the user has set how many."""
     least = made.conf.get(MIN_PIECES, None)
     if least is not None:
         made.conf.set(PIECES, str(max(int(least), size // PIECE_BYTES)))
@@ -135,7 +135,7 @@ def _prepare(version: tuple[int, ...]) -> None:
 
 
 def _fork_quietly() -> None:
-    """Let all workers be forked by `pipeline/forking.py`, unless somebody has said which Python they are to have."""
+    """Let all workers be forked by `pipeline/forking.py`, unless PYSPARK_PYTHON is set."""
     if "PYSPARK_PYTHON" not in os.environ:
         os.environ |= {"PYSPARK_PYTHON": str(PYTHON), "QMGR_PYTHON": sys.executable}
 

@@ -1,7 +1,7 @@
 """Visible: the messages that became visible on queues between two LSNs, from the files of a log, in their order.
 
-What `qmgr/replay.py` tells of a queue manager that runs, told from its files, which may be a copy, or be written to
-meanwhile: what is read lies before an LSN that is known to be durable. A unit of work may have begun before the first
+`qmgr/replay.py` does the same for a running queue manager; here the files may be a copy, or be written to meanwhile:
+only what lies before an LSN that is known to be durable is read. A unit of work may have begun before the first
 of the two LSNs, so reading begins where the last checkpoint before that says that its units of work have begun.
 """
 
@@ -107,7 +107,7 @@ class _Reading:
         return (self._first, self._first == self._size) if head is None else (head, True)
 
     def _last_head(self, sequence: int, at: int) -> int | None:
-        """What the last checkpoint that began in this extent, and before `at`, says of its units of work."""
+        """The head that the last checkpoint names which began in this extent, before `at`; None: there is none."""
         index = self._index(sequence)
         if index is not None and Kind.START_CHECKPOINT not in index.kinds:
             return None
@@ -160,7 +160,7 @@ class _Reading:
             self._at = max(after, stop)
 
     def _skip(self) -> int:
-        """Where the next record is that may matter. Passes over whole extents, as far as their indexes can tell."""
+        """Where the next record is that may matter. Skips extents whose indexes exclude such a record."""
         at = self._at
         while at < self._range.end and all(puts.whole for puts in self._puts):
             sequence = at // self._size

@@ -60,7 +60,7 @@ class _Unfit(Exception):
 
 
 def lsns_of(index: ExtentIndex, extent_bytes: int) -> Places:
-    """Where the records begin of which an index tells."""
+    """The LSNs of the records in an index."""
     return index.sequence * extent_bytes + np.cumsum(_numbers(index.places)) * 8
 
 
@@ -160,7 +160,7 @@ def _stretch(
 def _ranges(begins: Places, ends: Places) -> tuple[Places, Places]:
     """What to read for these records, each up to where the next one begins; those near to each other at once.
 
-    Of a long one only the first frame is needed, and that is told by its header.
+    Of a long one only the first frame is needed, whose length is in its header.
     """
     ends = np.minimum(ends, begins + MAX_SPARSE_RECORD_BYTES)
     apart = begins[1:] - ends[:-1] > MAX_GAP_BYTES

@@ -1,4 +1,4 @@
-"""The Python worker of Spark's tasks: what it has loaded is not looked through again after each task.
+"""The Python worker of Spark's tasks: its loaded modules are kept out of the garbage collection after each task.
 
 Spark has a worker collect garbage after each task. With numpy and pyarrow loaded that takes some 35 ms, which is most
 of what a task costs beside its rows, and finds nothing in them.

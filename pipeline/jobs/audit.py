@@ -467,7 +467,7 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
             log = lives.kept(common.log_table(spark, args, lives.ddl(COLUMNS)), f"{shop.work}/log")
         seen = extent_of(log)
         if seen is None:
-            raise common.Failure("there is no record in this part of the log; look at --from and --to.")
+            raise common.Failure(common.NO_RECORDS)
         scope = Scope(whole=args.since is None and seen.from_the_beginning, in_order=frozenset(args.in_order))
         with common.step(spark, "following messages"):
             calls = lives.operations(log)

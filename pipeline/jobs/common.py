@@ -45,6 +45,7 @@ OUT_OF_MEMORY = re.compile(
 GLOB_CHARS = frozenset("{}[]*?\\")  # Spark writes to a path with these as it stands, and doesn't find it again
 MORE_MEMORY = "give Java more memory, such as by SPARK_DRIVER_MEMORY=4g in the environment"
 JAVA_ENDED = f"AMQ6118S: Java has ended while Spark was at work in it; {MORE_MEMORY}"
+NO_RECORDS = "there is no record in this part of the log; look at --from and --to."
 UNANSWERED = re.compile(r"An error occurred while calling \S+\s*")  # all that py4j says when Java dies meanwhile
 CAUSE = re.compile(r"^\s*Caused by: (?:[\w.$]+: )*(.+)$", re.MULTILINE)
 PYTHONS = re.compile(r"^\s*(\w+(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
@@ -172,7 +173,7 @@ def check_some(args: argparse.Namespace) -> None:
     """The same, and there has to be something between the two."""
     since, until = check(args)
     if since >= until:
-        raise Failure("there is no record in this part of the log; look at --from and --to.")
+        raise Failure(NO_RECORDS)
 
 
 def out_folder(args: argparse.Namespace, *parts: str) -> str:
@@ -327,7 +328,7 @@ def explain(exc: Exception) -> tuple[int, str]:
         said = str(exc)
         return BAD_ARGUMENTS, f"AMQ7076E: {said if INSTALL in said else f'{said}; {INSTALL}'}"
     if isinstance(exc, OSError) and exc.filename and not isinstance(exc, PermissionError):
-        # Of a full disk too, which would be told as that of a queue manager.
+        # Of a full disk too, which command.explain takes for a queue manager's.
         return UNEXPECTED, f"AMQ7002S: a file can't be used: {command.because(exc)}"
     return command.explain(exc)
 
@@ -341,7 +342,7 @@ def _text_of(exc: Exception) -> str:
 
 
 def _python_error_in(text: str) -> tuple[int, str] | None:
-    """What a Python process of Spark has said last, before Java wrapped it up."""
+    """Exit status and sentence of the last Python error in a text of Java's; None: there is none."""
     found = OURS.findall(text)
     if found:
         module, name, sentence = found[-1]

@@ -268,7 +268,7 @@ def spanned(log: DataFrame) -> tuple[int, int]:
     """The first and the last moment of the log, microseconds since 1970-01-01 UTC. Raises Failure for an empty one."""
     row = log.selectExpr("min(unix_micros(time)) as first", "max(unix_micros(time)) as last").first()
     if row is None or row["first"] is None:
-        raise Failure("there is no record in this part of the log; look at --from and --to.")
+        raise Failure(common.NO_RECORDS)
     return row["first"], row["last"]
 
 

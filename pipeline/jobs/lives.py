@@ -1,5 +1,5 @@
-"""What the log says of each call and each message, told once: calls with the outcome of their unit, messages with
-their put and all that tried to take them. Tables of the row model in, tables out; nothing is collected.
+"""Calls with the outcome of their unit of work, and messages with their put and all that tried to take them, each once.
+Tables of the row model in, tables out; nothing is collected.
 
 Where a message lies is its queue's number and its sequence. One queue may have all messages of a log, so whatever has
 to be put in order is cut into buckets of sequences, and what crosses from one bucket to the next is one row of a small
@@ -137,7 +137,7 @@ def operations(log: DataFrame) -> DataFrame:
 
 
 def messages(calls: DataFrame, described: Iterable[str] = ("priority", "expiry"), bucket: int = BUCKET) -> DataFrame:
-    """A row for each place on a queue that a committed put or any get speaks of; `calls` are `operations`.
+    """A row for each place on a queue of a committed put or of any get; `calls` are `operations`.
 
     `puts` is how many committed puts there are of it: one, where all is well, or none that the log tells. `visible` and
     `visible_last` are the LSNs at which the first and the last of them made it visible. `takes`, in their order, are

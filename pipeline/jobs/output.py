@@ -2,7 +2,7 @@
 
 *Operation*: make tables in a fresh folder of this run's, and put them in the places of the last run's when all is done.
 *Goals*: nothing of anybody else is removed or written over, whatever `--out` names; two jobs do not mix, nor do two
-runs of one; whoever looks while a job runs, or after it was killed, sees what the last one left. *Plan*: a lock; a file
+runs of one; readers see the last run while a job runs, or after it was killed. *Plan*: a lock; a file
 that says which job the folder is of, and which names in it are that job's, written while none of them was there; and
 all that a run has made lies in a folder of its own, which one link names:
 
@@ -68,7 +68,7 @@ class Output:
         report.tell(self.folder)
 
     def _switch(self, run: Path, made: tuple[str, ...]) -> None:
-        """By one rename of one link: whoever looks sees the last run or this one, whole."""
+        """By one rename of one link: readers see the last run or this one, whole."""
         current = Path(self.folder, CURRENT)
         if not current.is_symlink():
             self._link(self._folder_of_a_run().name, CURRENT)

@@ -359,7 +359,7 @@ class _Rebuild:
 
 
 def may_build(into: str | None, missing: Sequence[str], report: Report) -> bool:
-    """Is a queue manager to be built, and can it be? That it can't is said."""
+    """Is a queue manager to be built, and can it be? Reports if it can't."""
     if missing and into is not None:
         report.heading("The queue manager that was to be built")
         report.line("It was not built: that takes all of its queues.")
@@ -428,7 +428,7 @@ def table(spark: "SparkSession", columns: Mapping[str, pa.DataType], rows: Seque
 
 
 def ddl_of(columns: Sequence[str]) -> str:
-    """These columns, as Spark wants to be told of them."""
+    """These columns as DDL, for Spark."""
     known = {field.name: SQL[field.type] for field in arrow_of([name for name in columns if name != "state"])}
     return ", ".join(f"{name} {known.get(name, 'STRING')}" for name in columns)
 

@@ -1,7 +1,7 @@
 """Units of work: how long each lasted, what it logged, how long it held the head of the log, and what log that takes.
 
 The *span* of a unit of work is the log from its first record to behind its outcome: all of that has to be kept while it
-lasts, whoever wrote it. A unit that was rolled forward holds the log from that record on only, so the span is then the
+lasts. A unit that was rolled forward holds the log from that record on only, so the span is then the
 longest piece. It *holds the head* at a checkpoint whose head is one of its records.
 
 What has to be kept *active* at the end of a checkpoint reaches back to the head of the one before last, since a restart
@@ -145,7 +145,7 @@ def seen(log: DataFrame, by_unit: DataFrame, marks: DataFrame) -> Seen:
         "min(lsn) as first", "max(end_lsn) as end", "min(unix_micros(time)) as begun", "max(unix_micros(time)) as over"
     ).first()
     if rates is None or edges is None or edges["first"] is None:
-        raise Failure("there is no record in this part of the log; look at --from and --to.")
+        raise Failure(common.NO_RECORDS)
     longest = by_unit.selectExpr("max(duration_us)").first()
     most = marks.selectExpr("max(needed)", "max_by(head, lsn)").first()
     needed, last_head = (most[0], most[1]) if most is not None else (None, None)

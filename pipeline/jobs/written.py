@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 from pipeline.jobs.common import Failure
 
 ROWS = "rows"
-# Of large messages Parquet would have a hundred in memory before it looks how much that is, and whoever reads them has
-# a group of rows in memory.
+# Of large messages Parquet would have a hundred in memory before it checks their size, and readers have a group of
+# rows in memory.
 GROUPS = {
     "parquet.block.size": str(32 << 20),
     "parquet.block.size.row.check.min": "1",
