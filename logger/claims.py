@@ -27,7 +27,7 @@ def claim(disk: Disk, directory: str, log_id: bytes, whose: str) -> None:
     mine = mark_name(log_id)
     found = owners(disk, directory)
     if found == {log_id}:
-        disk.sync_dir(directory)  # who made the mark may have been killed before it was durable
+        disk.sync_dir(directory)  # the mark's writer may have been killed before it was durable
         return
     if not found:
         _refuse_foreign(disk, directory, log_id)

@@ -127,7 +127,7 @@ def codec(compression: Compression, path: str) -> Codec:
     if compression is Compression.GZIP:
         return Gzip()
     try:
-        import zstandard  # only who compresses so needs it
+        import zstandard  # an optional package
     except ImportError:
         raise LogError(
             f"{path} can't be read or written: Compression=zstd needs the package zstandard, which is not installed; "

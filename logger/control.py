@@ -113,11 +113,11 @@ class ControlFile:
         self._file: File = disk.open(path)
         self._failed: OSError | None = None
         try:
-            self._file.sync()  # the newest copy may be in memory only: who wrote it was killed before it was synced
-            disk.forget(path)  # or his sync failed, and this one wrote nothing
+            self._file.sync()  # the newest copy may not be synced: its writer was killed before that
+            disk.forget(path)  # or its sync failed, and this one had nothing to write
             self._number, self.state = read(disk, path)
             self.one_copy = len(whole_copies(self._file)) < 2  # the other copy is not whole: it may be the newer one
-        except BaseException:  # nobody has it yet who could close it
+        except BaseException:  # the caller has nothing to close
             self._file.close()
             raise
 

@@ -39,7 +39,7 @@ class NotAsConfigured(LogDamaged):
 
 
 class NotInLog(LogDamaged):
-    """What was asked for is not in the log, or not any more; nobody but who asks needs it."""
+    """What was asked for is not in the log, or not any more; the log itself is not damaged."""
 
 
 class ExtentGone(LogDamaged):

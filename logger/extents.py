@@ -255,7 +255,7 @@ class Extents(ABC):
     def forget_beyond(self, sequence: int) -> None:
         """The log ends in this sequence: extents that claim a later one are free again.
 
-        Their headers were written by a life whose records in them were never safe.
+        Their headers are of an earlier start, whose records in them were never durable.
         """
         for later in [s for s in self._by_sequence if s > sequence]:
             del self._by_sequence[later]

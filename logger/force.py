@@ -1,9 +1,10 @@
 """Group commit: one leader writes and syncs for everyone waiting. Does not know what is written, nor where to.
 
-Who forces while nobody leads, leads: it writes and syncs what has piled up, and wakes those whose LSN is safe by then.
-The others wait; the first of them leads next. There is no timer: what piles up during one sync goes out with the next.
-Those whom a write has made safe wake each other, one after the other. Where they are several, nobody leads until three
-quarters of them are awake: who wakes has more to write soon, and one write for all is less work than two.
+A caller that forces while there is no leader becomes the leader: it writes and syncs all that the buffer holds, and
+wakes the waiters (followers) whose LSN is safe then. The first of the others leads next. There is no timer: what is
+appended during one sync is written with the next. Followers that are safe wake each other in a chain. If there are
+several, the lead is handed on only once three quarters are awake: they soon have more to write, and one write for all
+is less work than two.
 
 An interrupt (KeyboardInterrupt) may strike at any line. Followers then get a new leader or an error, never silence. So
 each step here can be done twice, and a turn that is still in `_waiting` may not have been woken.
@@ -32,7 +33,7 @@ class Turn:
         self.lsn = lsn
         self.gate = threading.Lock()  # held until the LSN is safe, the log failed, or this call leads
         self.gate.acquire()
-        self.next_turn: Turn | None = None  # whom to wake next
+        self.next_turn: Turn | None = None  # the one to wake next
 
     def wake(self) -> None:
         """Calling it twice is harmless."""
@@ -43,7 +44,7 @@ class Turn:
 
 
 class GroupCommit(ABC):
-    """Who writes, and who waits for it. `Log` adds what is written."""
+    """Leader and followers: which thread writes, and which wait for it. Subclasses say what is written."""
 
     # A log has more attributes than CPython keeps together: without slots they are in a dict, all over the memory, and
     # between two syncs that sleep a unit of work takes a twelfth longer. So it is with a queue and the state of all.
@@ -67,7 +68,7 @@ class GroupCommit(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Settle what the leader is to write: all that waits in the buffer. The lock is held."""
+        """Decide what the leader writes: all that the buffer holds. The lock is held."""
 
     @abstractmethod
     def _write(self) -> int:
@@ -75,10 +76,7 @@ class GroupCommit(ABC):
 
     @abstractmethod
     def _begin_write(self) -> None:
-        """Settle what is written next, and begin it; then it is what `_prepare` finds and `_write` ends. Or do nothing.
-
-        The lock is held.
-        """
+        """Prepare the next write and start it, for `_write` to complete; or do nothing. The lock is held."""
 
     @abstractmethod
     def _finish_pending(self) -> None:
@@ -89,10 +87,10 @@ class GroupCommit(ABC):
         """Close the log for good; return the error for all callers. The lock is held."""
 
     def begin_force(self) -> None:
-        """Begin to write what waits in the buffer, where nobody else does or waits; who forces next finds it begun.
+        """Start writing what the buffer holds, unless another thread leads or has waited lately; `force` completes it.
 
-        For one who goes on to `force`: what there is to do before that is done while the disk works. The lock is held.
-        Raises LogFailed.
+        For callers that `force` next: their work until then overlaps with the write. The lock is held. Raises
+        LogFailed.
         """
         alone = self._leader is None and not self._contended and not self._appenders and not self._begun
         if alone and self._failure is None:
@@ -179,7 +177,7 @@ class GroupCommit(ABC):
     # ---- handing over; the lock is held
 
     def _step_down(self) -> None:
-        """Wake those whose LSN is safe, hand the lead to the first of the others, or have it handed on."""
+        """Wake the followers whose LSN is safe; elect a leader, or leave that to one of them. The lock is held."""
         self._writing = False
         if self._waiting:
             self._contended = CONTENDED_FORCES
@@ -196,7 +194,7 @@ class GroupCommit(ABC):
             self.changed.notify_all()
 
     def _wake_safe_in_chain(self) -> bool:
-        """Wake the first of those whose LSN is safe. It wakes the next, and so on: they don't all wait for the GIL.
+        """Wake the first follower whose LSN is safe; each wakes the next, so that they do not all contend for the GIL.
 
         True when one of them is to hand on the lead.
         """
@@ -213,7 +211,7 @@ class GroupCommit(ABC):
         return several
 
     def _wake_all_safe(self) -> None:
-        """Wake those whose LSN is safe, each by itself, and leave the lead where it is."""
+        """Wake all followers whose LSN is safe, without a chain; the leader stays the same."""
         safe = self.safe
         for turn in self._waiting:
             if turn.lsn <= safe:
@@ -221,7 +219,7 @@ class GroupCommit(ABC):
         self._waiting = [turn for turn in self._waiting if turn.lsn > safe]
 
     def _elect_leader(self) -> None:
-        """Nobody leads: the first that waits does, unless an appender wants the leader to be gone."""
+        """Make the first waiter the leader, unless there is none or an appender waits for room. Now there is none."""
         if self._failure is not None:
             self.stop(self._failure)  # also for turns that came after it
         elif self._waiting and not self._appenders:

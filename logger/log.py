@@ -92,7 +92,7 @@ class Log(Writer):
             super().__init__(disk, clock, config, control, extents)
             self._growing = threading.Lock()
             self._safe_at_yield = 0
-        except BaseException:  # nobody has this log yet who could close it
+        except BaseException:  # the caller has no log to close
             if extents is not None:
                 extents.close()
             control.close()
@@ -416,7 +416,7 @@ class Log(Writer):
     def move_head(self, head: int, checkpoint: int) -> None:
         """A checkpoint at LSN `checkpoint` is complete, and a restart needs nothing before `head`.
 
-        Others force the log meanwhile; only who begins an extent waits until the control file has been written.
+        Others may force the log meanwhile; only the first write to an extent waits for the control file.
         """
         assert head <= checkpoint <= self.durable
 

@@ -39,7 +39,7 @@ class ArchivedNotices:
             replace_file(self._disk, self._path, json.dumps(self._content(ranges)).encode())
             self._ranges = ranges
         else:
-            self._disk.sync_dir(self._path.rpartition("/")[0])  # who noted it may have been killed before his sync
+            self._disk.sync_dir(self._path.rpartition("/")[0])  # a crash may have come before its sync
 
     def forget_from(self, sequence: int) -> None:
         """Extents from this sequence on are still to be written: what was noted of them is of a past that was cut off.

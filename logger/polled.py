@@ -1,9 +1,9 @@
-"""Durable writes whose end is looked for instead of slept for: Linux's asynchronous writes, by system call.
+"""Durable writes whose completion is polled: Linux's asynchronous I/O (io_submit), by system call.
 
-Who sleeps until the disk has answered is woken late and finds the processor's caches cold: the Python code up to the
-next write then takes twice as long. So for a moment this looks again and again, and between two looks lets go of the
-GIL and of the processor. Where the disk takes longer, or somebody else wants the processor, looking has cost more than
-it saved: the next writes are left to the usual call, and the more of them the more often that happens.
+A thread that sleeps until the disk has answered is woken late and finds the processor's caches cold: the Python code up
+to the next write then takes twice as long. So this polls for at most POLL_MAX_NS, and yields the GIL and the processor
+between two polls. If the disk takes longer, or another process gets the processor, polling costs more than it saves:
+the next writes use the usual call, and the number of those doubles each time (backoff).
 """
 
 import ctypes
@@ -92,7 +92,7 @@ def _is_mapped(libc: ctypes.CDLL, address: int) -> bool:
 
 
 class Poller:
-    """Makes such writes, one at a time. One may be begun, and its end be waited for later."""
+    """Makes such writes, one at a time; `begin` starts one, and the next `write` waits for it."""
 
     def __init__(self) -> None:
         """Raises OSError where the system has no such calls, or does not let this process make them."""
@@ -110,8 +110,8 @@ class Poller:
         self._data: Any = None  # what was written last, kept at least while it is
         self._memory: ctypes.c_char | None = None  # the same
         self._lock = threading.Lock()  # taken by `with` only: no interrupt strikes between that and what gives it back
-        self._waiter: object = None  # who waits for the end of a write, without the lock
-        self._begun: tuple[int, int] | None = None  # descriptor and offset of a write that somebody is to wait for
+        self._waiter: object = None  # the caller that waits for the end of a write, without the lock
+        self._begun: tuple[int, int] | None = None  # descriptor and offset of a write that was started by `begin`
         self._tail_before = 0  # what the ring showed then
         self._writes_since = 0  # writes that were left to the usual call since then
         self._backoff = MIN_BACKOFF
@@ -186,7 +186,7 @@ class Poller:
                 self._begun = None
             done = self._finish()
         except BaseException:
-            if self._waiter is me:  # whoever hears of it may use the memory again, and write to the same place
+            if self._waiter is me:  # the caller may reuse the memory, and write to the same place
                 try:
                     self.close()
                 finally:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-Progress = Callable[[int, int], None]  # bytes done, and of how many
+Progress = Callable[[int, int], None]  # (bytes done, bytes in total)
 GiveWay = Callable[[], None]  # called after each small piece of the work
 
 

@@ -92,7 +92,7 @@ def prepare(disk: Disk, data_dir: str, log: LogConfig, examination: Examination)
 
 def carry_out(disk: Disk, directory: str, log_dir: str) -> None:
     """Do what the plan in `directory` says; doing it twice is as good as once."""
-    disk.sync_dir(directory)  # who wrote the plan may have been killed before its name was durable
+    disk.sync_dir(directory)  # the plan's writer may have been killed before its name was durable
     for step in _steps(disk, directory, log_dir):
         path, new = step["path"], step["new"]
         parent = path.rpartition("/")[0]

@@ -53,7 +53,7 @@ class Uow:
     ahead: int = 0  # of them, for calls that are still to come
     for_client: bool = False  # it locks messages that a client has not acknowledged: nothing of it is ever logged
     evicted: bool = False  # rolled back by the queue manager, which its application does not know yet
-    waiting: tuple[Any, ...] = ()  # who is to hear, by `set`, that it has ended or is prepared
+    waiting: tuple[Any, ...] = ()  # events to `set` when it has ended or is prepared
 
 
 class UowTable:
