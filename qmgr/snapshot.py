@@ -382,7 +382,12 @@ class StateSnapshot:
         if number is None:
             return
         target = Segment(number, volatile=group[0].volatile)
-        writer = self._state.writer(snapshot.queue, target)
+        try:
+            writer = self._state.writer(snapshot.queue, target)
+        except OSError as exc:
+            if exc.errno not in NO_FILE:
+                raise
+            return
         try:
             places = [self._copy(snapshot.queue, source, writer) for source in group]
             writer.finish()

@@ -20,6 +20,7 @@ import pytest
 
 import qmgr
 from logger.disk import Disk, File, PosixDisk, PosixFile, make_dirs, replace_file
+from qmgr import segments, snapshot
 from tests.conftest import SOAK
 from tests.sim.calls import Calls
 from tests.sim.clock import SimClock
@@ -441,6 +442,10 @@ def a_link_to_itself(path: Path) -> None:
     path.symlink_to(path)
 
 
+def a_link_to_nothing(path: Path) -> None:
+    path.symlink_to(path.with_name("nothing"))
+
+
 def a_file_for_its_directory(path: Path) -> None:
     path.parent.rmdir()
     path.parent.write_text("not ours")
@@ -568,7 +573,7 @@ def test_row_49_what_is_no_file_in_the_place_of_a_segment_is_found_while_work_go
         assert qm.queue("B").depth == 0
 
 
-@pytest.mark.parametrize("how", [a_directory, a_link_to_itself])
+@pytest.mark.parametrize("how", [a_directory, a_link_to_itself, a_link_to_nothing])
 def test_what_has_the_name_of_a_segment_that_is_to_be_made_damages_no_queue(
     how: Callable[[Path], None], tmp_path: Path
 ) -> None:
@@ -585,6 +590,31 @@ def test_what_has_the_name_of_a_segment_that_is_to_be_made_damages_no_queue(
     assert (directory / "00000002.seg").is_file()
     with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
         assert qm.get("A").body == b"ours"
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("how", [a_directory, a_link_to_itself, a_link_to_nothing])
+def test_what_has_the_name_of_a_segment_that_others_are_to_be_rewritten_to_stops_no_checkpoint(
+    how: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay as they are, and the next checkpoint rewrites them under another number."""
+    monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
+    qmgr.create("REAL", data_path=tmp_path, log_primary_files=2, log_file_pages=64)
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        qm.define_queue("A")
+        qm.put_many("A", [b"%d" % number for number in range(100)])
+        qm.checkpoint()
+        qm.get_many("A", 80)
+        (directory,) = (tmp_path / "qmgrs" / "REAL" / "queues").iterdir()
+        how(directory / "00000002.seg")
+        qm.checkpoint()
+        assert (directory / "00000001.seg").is_file()
+        qm.get("A")
+        qm.checkpoint()
+        assert (directory / "00000003.seg").is_file()
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        assert [message.body for message in qm.browse("A")] == [b"%d" % number for number in range(81, 100)]
 
 
 @pytest.mark.parametrize("log_type", ["circular", "linear"])
