@@ -61,6 +61,7 @@ class Rebuild(Store):
         self.opened = like.opened
         self._original = like
         self.fence = like.fence
+        self.note_aside = like.note_aside
         self._original_lock = lock
         self._taken_numbers: list[int] = []  # numbers of segments
         self._counts_from: dict[int, _CountsFrom] = {}

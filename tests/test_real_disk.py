@@ -549,6 +549,25 @@ def test_row_49_what_is_no_directory_in_the_place_of_a_queues_is_set_aside_while
             assert qm.get("A").body == b"second"
 
 
+def test_what_is_no_directory_where_a_queue_is_built_again_is_set_aside_and_that_is_said(tmp_path: Path) -> None:
+    qmgr.create("REAL", data_path=tmp_path, log_type="linear", log_primary_files=2, log_file_pages=64)
+    directory = tmp_path / "qmgrs" / "REAL" / "queues" / "A"
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        qm.define_queue("A")
+        qm.put("A", b"first")
+        qm.record_image("A")
+        shutil.rmtree(directory)
+        qm.put("A", b"second")
+        qm.checkpoint()
+        assert qm.queue("A").damaged
+        shutil.rmtree(directory)
+        a_file(directory)
+        qm.recreate("A")
+        assert [message.body for message in qm.browse("A")] == [b"first", b"second"]
+    told = (directory.parents[1] / "errors" / "AMQERR01.LOG").read_text()
+    assert f"set aside as {directory}.damaged." in told
+
+
 @pytest.mark.parametrize("how", [a_directory, a_link_to_itself, os.mkfifo])
 def test_row_49_what_is_no_file_in_the_place_of_a_segment_is_found_while_work_goes_on(
     how: Callable[[Path], None], tmp_path: Path
