@@ -1571,6 +1571,32 @@ def test_what_was_got_in_order_and_backed_out_leaves_memory_again(how: str) -> N
     assert drain(world.qm, "A") == ordered(there)
 
 
+def test_what_comes_back_behind_all_that_is_paged_is_paged_with_it() -> None:
+    """While it was locked nothing stood behind the others, so they were paged as if they were all."""
+    world = deep_world()
+    for n in range(100):
+        world.qm.put("A", body(n), message_id=tag(n))
+    with pytest.raises(ZeroDivisionError), world.qm.begin() as unit:
+        for n in reversed(range(20, 100)):
+            assert unit.get("A", message_id=tag(n)).body == body(n)
+        world.qm.checkpoint()
+        raise ZeroDivisionError
+    world.qm.checkpoint()
+    assert memory(world) <= BUFFER
+    assert bodies(world.qm, "A") == ordered(range(100))
+    assert drain(world.qm, "A") == ordered(range(100))
+
+
+def test_batches_leave_memory_from_the_first_one_on_where_other_messages_fill_the_buffer() -> None:
+    world = deep_world()
+    for priority in (0, 9):
+        world.qm.put_many("A", [body(n) for n in range(100)], priority=priority)
+    world.qm.checkpoint()
+    assert deep(world) >= 100
+    assert bodies(world.qm, "A") == ordered(range(100)) * 2
+    assert drain(world.qm, "A") == ordered(range(100)) * 2
+
+
 def test_what_was_backed_out_makes_no_checkpoint_longer_than_other_messages() -> None:
     """Of each some bits are left: a dict of them took a hundred bytes, and a third of a second under the lock."""
     world = deep_world()
