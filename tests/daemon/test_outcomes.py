@@ -300,6 +300,33 @@ def test_what_may_have_been_committed_is_not_said_to_be_backed_out() -> None:
     assert made.qm.outcome(later.id, since=since) is UowState.BACKED_OUT
 
 
+def test_a_unit_that_was_begun_early_and_committed_late_hides_none_that_are_remembered_no_more() -> None:
+    made = World()
+    made.qm.define_queue("A")
+    since = made.qm.status().log.durable
+    early = made.qm.begin()
+    early.put("A", b"x", persistent=False)
+    units = []
+    for number in range(2 * MAX_UNLOGGED):
+        if number == MAX_UNLOGGED:
+            early.commit()
+        with made.qm.begin() as unit:
+            unit.put("A", b"x", persistent=False)
+            units.append(unit.id)
+    assert made.qm.outcome(units[MAX_UNLOGGED - 1], since=since) is None, "the last before it"
+    assert made.qm.outcome(early.id, since=since) is None
+    assert made.qm.outcome(units[-1], since=since) is UowState.COMMITTED
+
+
+def test_nothing_is_known_of_a_unit_that_is_looked_for_behind_the_end_of_the_log() -> None:
+    made = World()
+    made.qm.define_queue("A")
+    with made.qm.begin() as unit:
+        unit.put("A", b"x")
+    assert made.qm.outcome(unit.id, since=made.qm.status().log.durable + 1) is None
+    assert made.qm.outcome(unit.id) is UowState.COMMITTED
+
+
 def test_what_is_written_over_while_it_is_read_hides_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small circular log: others fill it while the outcome is looked for from its oldest extent on."""
     world = World(log_primary_files=6)
