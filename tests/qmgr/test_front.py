@@ -159,6 +159,23 @@ def test_what_is_not_usual_goes_the_long_way(happens: Any, monkeypatch: pytest.M
     assert queue.depth == (14 if happens is fleeting else 13)
 
 
+@pytest.mark.parametrize("locked", [False, True])
+def test_what_stands_before_batches_and_can_not_be_got_is_passed_over(locked: bool) -> None:
+    """A message whose time is over, and others behind it that a unit of work has got meanwhile."""
+    world, _ = world_with()
+    world.qm.put("A", b"late", expiry=1.0)
+    if locked:
+        world.qm.put("A", b"locked")
+    world.qm.put_many("A", numbers(0, 20))
+    world.clock.advance(2)
+    unit = world.qm.begin()
+    if locked:
+        assert unit.get("A").body == b"locked"
+    assert got(world, 7) == numbers(0, 7)
+    unit.backout()
+    assert bodies(world.qm, "A") == [b"locked"] * locked + numbers(7, 13)
+
+
 @pytest.mark.interpreted
 def test_while_groups_are_learnt_each_message_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(monkeypatch)
