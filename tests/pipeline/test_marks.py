@@ -128,6 +128,8 @@ def test_parts_that_a_batch_has_no_longer_are_refused(face: Face) -> None:
     marks.refuse_left_over(one, "q", 6, frozenset("1"))
     with pytest.raises(Mistake, match=r"batch 5 of q has 2 parts now, and before part 2 of q was done with it"):
         marks.refuse_left_over(one, "q", 5, frozenset("01"))
+    with pytest.raises(Mistake, match=r"part 1 of q was done up to batch 6 before, .* comes with batch 5"):
+        marks.refuse_left_over(one, "q", 5, frozenset("02"))
 
 
 def test_who_skips_a_batch_goes_on_behind_it(face: Face, qm: qmgr.QueueManager) -> None:
