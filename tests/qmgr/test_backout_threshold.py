@@ -526,6 +526,31 @@ def test_outside_a_unit_of_work_nobody_hears_of_one_that_was_rolled_back() -> No
     assert bodies(world.qm, "B") == [b"poison"]
 
 
+@pytest.mark.interpreted
+def test_what_others_do_while_the_log_makes_room_for_a_move_counts(qm: qmgr.QueueManager) -> None:
+    """The message was got by somebody, or the queue that was to take it takes nothing more."""
+    engine = qm._engine
+    room = engine._room_for_calls
+
+    def meanwhile(work: Callable[[], object]) -> None:
+        def lets_go(*given: Any) -> int:
+            engine._room_for_calls = room  # type: ignore[method-assign]
+            engine.log.changed.unlocked(work)
+            return room(*given)
+
+        engine._room_for_calls = lets_go  # type: ignore[method-assign]
+
+    poison(qm)
+    taken: list[bytes] = []
+    meanwhile(lambda: taken.append(qm.get("A").body))
+    assert qm.get_many("A", 1, backout_requeue=True) == []
+    assert (taken, bodies(qm, "A"), bodies(qm, "B")) == ([b"poison"], [], [])
+    poison(qm)
+    meanwhile(lambda: qm.alter_queue("B", put_enabled=False))
+    assert qm.get("A", backout_requeue=True).body == b"poison"
+    assert (bodies(qm, "A"), bodies(qm, "B")) == ([], [])
+
+
 def test_a_unit_of_work_of_ones_own_is_told_when_it_has_moved_too_many() -> None:
     qm = many(40, 50)
     with qm.begin() as unit:
