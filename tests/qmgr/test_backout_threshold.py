@@ -1,5 +1,6 @@
 """Messages that were backed out too often go to the backout queue, or the dead-letter queue: wholly or not at all."""
 
+import errno
 import random
 from collections.abc import Callable
 from typing import Any
@@ -175,6 +176,32 @@ def test_what_is_paged_is_moved_too(small_segments: object) -> None:
     with qm.begin() as unit:
         assert len(unit.get_many("A", 100, backout_requeue=True)) == 54
     assert [int(body) for body in bodies(qm, "B")] == list(range(10, 50, 7))
+
+
+def test_what_was_moved_before_an_error_is_back_and_can_be_moved_again(small_segments: object) -> None:
+    world = World(ini={"DefaultPQBufferSize": "1"})
+    qm = world.qm
+    qm.define_queue("B")
+    qm.define_queue("A", backout_threshold=1, backout_queue="B")
+    qm.put_many("A", [b"%02d" % n + bytes(500) for n in range(12)])
+    with qm.begin() as unit:
+        assert len(unit.get_many("A", 12)) == 12
+        unit.backout()
+    qm.checkpoint()
+    world.disk.fail("read", errno.EIO, nth=2, once=False)
+    with pytest.raises(Unavailable):
+        qm.get_many("A", 1, backout_requeue=True)
+    world.disk.heal()
+    assert (qm.queue("A").depth, qm.queue("A").uncommitted, qm.queue("B").depth) == (12, 0, 0)
+    assert qm.get_many("A", 1, backout_requeue=True) == []
+    assert [body[:2] for body in bodies(qm, "B")] == [b"%02d" % n for n in range(12)]
+
+
+def test_the_time_of_what_is_moved_runs_out_there(world: World, qm: qmgr.QueueManager) -> None:
+    poison(qm, expiry=10.0)
+    assert qm.get_many("A", 1, backout_requeue=True) == []
+    world.clock.advance(20)
+    assert qm.get_many("B", 1) == []
 
 
 def test_a_session_is_not_given_what_was_refused_too_often(world: World, qm: qmgr.QueueManager) -> None:
