@@ -23,7 +23,7 @@ from recovery.records import Xid
 from recovery.uows import UowState
 from tests.conftest import SOAK
 from tests.daemon.serving import Served, daemon, serving
-from tests.qmgr.world import NAME, World
+from tests.qmgr.world import NAME, World, bodies
 from tests.sim.loss import LOSE_ALL
 
 XID = Xid(1, b"global", b"branch")
@@ -412,6 +412,23 @@ def test_what_an_end_in_order_keeps_of_non_persistent_messages_was_committed() -
     world.crash(LOSE_ALL)
     assert world.qm.queue("A").depth == 0
     assert {world.qm.outcome(number) for number in units[-3:]} == {UowState.BACKED_OUT}
+
+
+def test_what_an_end_in_order_has_kept_is_not_committed_after_a_crash_without_a_checkpoint() -> None:
+    """That of the end is still the last one, but the messages that it has kept are gone."""
+    world = World()
+    world.qm.define_queue("A", non_persistent_class="HIGH")
+    with world.qm.begin() as unit:
+        unit.put("A", b"x", persistent=False)
+    world.qm.end()
+    world.disk.fail(("write", "create"), errno.ENOSPC, once=False, where=lambda path: "amqalchk" in path)
+    world.start()
+    assert world.qm.outcome(unit.id) is UowState.COMMITTED
+    world.qm.put("A", b"forces the log", persistent=True)
+    world.disk.heal()
+    world.crash(LOSE_ALL)
+    assert bodies(world.qm, "A") == [b"forces the log"]
+    assert world.qm.outcome(unit.id) is UowState.BACKED_OUT
 
 
 def test_a_number_that_nobody_has_had_is_refused() -> None:
