@@ -74,6 +74,19 @@ def test_row_30_the_unit_that_holds_the_log_is_rolled_back(world: World) -> None
     assert f"AMQ7486I: Transaction 0,{unit.id} was preventing" in errors
 
 
+def test_row_30_nobody_is_rolled_back_before_four_fifths_of_the_log_are_used(world: World) -> None:
+    used: list[int] = []
+    unit = world.qm.begin()
+    unit.put("A", b"holds the log")
+
+    def over() -> bool:
+        used.append(world.qm.status().log.used)
+        return unit.state is UowState.BACKED_OUT
+
+    fill(world, over)
+    assert 0.78 < max(used) / world.qm.status().log.capacity < 0.82
+
+
 def test_row_30_one_of_many_that_have_logged_nothing_is_rolled_back(world: World) -> None:
     """Their calls wait for their outcome, and only room is promised for them, until there is none left."""
     units: list[qmgr.UnitOfWork] = []
