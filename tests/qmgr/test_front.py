@@ -243,6 +243,25 @@ def test_a_block_of_which_one_is_gone_or_was_backed_out_goes_the_long_way(
     assert parts == {}
 
 
+def test_a_block_of_which_a_unit_of_work_holds_some_goes_the_long_way(small_segments: Counted) -> None:
+    world, queue = world_with(buffer_size=1)
+    world.qm.put_many("A", numbers(0, 60))
+    holder, other = world.qm.begin(), world.qm.begin()
+    assert len(other.get_many("A", 20)) == 20
+    assert [message.body for message in holder.get_many("A", 20)] == numbers(20, 20)
+    other.backout()
+    for _ in range(2):
+        world.qm.checkpoint()
+    [lane] = queue._lanes.values()
+    assert (lane.paged, len(lane.line)) == (40, 0)
+    found: list[bytes] = []
+    while some := got(world, 10):
+        found += some
+    assert found == [*numbers(0, 20), *numbers(40, 20)]
+    holder.backout()
+    assert bodies(world.qm, "A") == numbers(20, 20)
+
+
 @pytest.mark.interpreted
 def test_a_few_messages_of_a_large_block_become_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(monkeypatch)
