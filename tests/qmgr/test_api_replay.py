@@ -243,6 +243,38 @@ def test_a_moment_is_found_whatever_the_clock_did(world: World) -> None:
     assert told(qm, "A", datetime.datetime(2100, 1, 1, tzinfo=UTC)) == []
 
 
+def test_every_moment_begins_with_the_message_that_is_of_it(world: World) -> None:
+    """Be it the last one of an extent, too."""
+    for number in range(100):
+        world.qm.put("A", b"%d" % number + bytes(10_000))
+    every = list(world.qm.replay("A", "oldest"))
+    assert len({one.time for one in every}) == len(every)
+    fill(world.qm, 3)
+    for one in every:
+        assert next(world.qm.replay("A", one.time)).message.body == one.message.body
+
+
+def test_an_end_in_the_first_record_of_an_extent_takes_it_in(world: World) -> None:
+    extent_bytes = world.qm.status().log.config.extent_bytes
+
+    def left() -> int:
+        return extent_bytes - world.qm.status().log.tail % extent_bytes
+
+    while left() > 20_000:
+        world.qm.put("B", bytes(10_000))
+    before = left()
+    world.qm.put("B", bytes(100))
+    more = before - left() - 100  # than its body takes in the log
+    while left() > 2000:
+        world.qm.put("B", bytes(min(1000, left() - 1500)))
+    world.qm.put("B", bytes(left() - more))
+    world.qm.put("A", b"first")
+    world.qm.put("A", b"second")
+    first, _ = world.qm.replay("A", "oldest")
+    assert first.lsn % extent_bytes == 0
+    assert told(world.qm, "A", end=first.bookmark) == [b"first"]
+
+
 @pytest.mark.parametrize(
     ("start", "end", "sentence"),
     [
