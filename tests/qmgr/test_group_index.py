@@ -168,6 +168,21 @@ def test_what_is_known_of_groups_is_what_there_is(seed: int, small_segments: obj
         check(life.qm, life.units)
 
 
+@pytest.mark.parametrize("options", [{}, {"group_id": b"G"}])
+def test_what_goes_while_groups_are_learnt_is_known_to_be_gone(qm: qmgr.QueueManager, options: PutOptions) -> None:
+    """Up to the very message that has been reached."""
+    for _ in range(4):
+        qm.put("A", b"x", **options)
+    queue = qm._engine.state.queues["A"]
+    with qm._engine.lock:
+        assert queue.index_groups(2)
+    assert len(qm.get_many("A", 2)) == 2
+    with qm._engine.lock:
+        while queue.index_groups(1):
+            pass
+    check(qm, [])
+
+
 def test_an_index_that_grows_too_large_is_dropped(qm: qmgr.QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_index, "MAX_INDEXED", 20)
     monkeypatch.setattr("qmgr.finding.MAX_INDEXED", 20)
