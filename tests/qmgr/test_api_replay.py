@@ -380,7 +380,9 @@ def test_who_does_not_read_for_long_keeps_nothing_and_goes_on_from_its_bookmark(
     world.clock.advance(IDLE)
     assert "a reader" not in qm._retention.needed_from()
     qm.put("A", b"7")
-    assert [one.message.body for one in replays[0]] == [b"%d" % number for number in range(2, 8)]
+    assert next(replays[0]).message.body == b"2"
+    assert qm._retention.needed_from()["a reader"] == 1
+    assert [one.message.body for one in replays[0]] == [b"%d" % number for number in range(3, 8)]
     assert [one.message.body for one in replays[1]] == [b"%d" % number for number in range(2, 7)]
     assert [one.message.body for one in late] == [b"7"]
     assert "a reader" not in qm._retention.needed_from()
@@ -481,6 +483,7 @@ def test_a_bookmark_that_the_log_has_left_behind_is_refused() -> None:
 
 
 def test_units_of_work_that_began_before_the_log_that_is_there_are_left_out_whole() -> None:
+    """Also by a replay that has made a pause."""
     world = linear()
     qm = world.qm
     with qm.begin() as half:
@@ -495,8 +498,14 @@ def test_units_of_work_that_began_before_the_log_that_is_there_are_left_out_whol
     for number in range(first // extent_bytes - 1):
         world.disk.remove(f"{directory}/S{number:07d}.LOG")
     replay = qm.replay("A", "oldest")
-    assert [one.message.body for one in replay] == [b"whole"]
+    assert next(replay).message.body == b"whole"
+    world.clock.advance(IDLE)
+    assert list(replay) == []
     assert replay.left_out == 1
+    paused = qm.replay("A", "oldest")
+    world.clock.advance(IDLE)
+    assert [one.message.body for one in paused] == [b"whole"]
+    assert paused.left_out == 1
     with pytest.raises(qmgr.BookmarkTooOld, match="can't be told whole"):
         told(qm, "A", first // extent_bytes * extent_bytes)
 
