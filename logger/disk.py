@@ -791,7 +791,7 @@ def user_data_path(variable: str, application: str) -> str:
     """
     named = os.environ.get(variable)
     if named:
-        return os.path.abspath(named)
+        return home_path(named)
     home = os.path.expanduser("~")
     shared = os.environ.get("XDG_DATA_HOME", "")
     if sys.platform == "darwin":
@@ -810,3 +810,8 @@ def process_numbers() -> str:
 
 def absolute_path(path: Path) -> str:
     return os.path.abspath(os.fspath(path))
+
+
+def home_path(path: Path) -> str:
+    """The absolute path, with a leading `~` or `~user` expanded; left as it is where there is no such home."""
+    return absolute_path(os.path.expanduser(path))

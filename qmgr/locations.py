@@ -2,7 +2,7 @@
 
 import attrs
 
-from logger.disk import Disk, Path, absolute_path, user_data_path
+from logger.disk import Disk, Path, home_path, user_data_path
 from qmgr.errors import Mistake, Reason, quoted
 from qmgr.objects import check_name, mangle
 
@@ -62,7 +62,7 @@ class Location:
 
 def data_root(data_path: Path | None = None) -> str:
     """The data path: the argument, else QMGR_DATA_PATH, else the platform's directory for user data. Raises Mistake."""
-    root = absolute_path(data_path) if data_path is not None else user_data_path(VARIABLE, "qmgr")
+    root = home_path(data_path) if data_path is not None else user_data_path(VARIABLE, "qmgr")
     if not root:
         raise Mistake(
             f"this user has no home directory where queue managers could be: set {VARIABLE} to a directory",
@@ -92,7 +92,7 @@ def find(
         if path is not None and not _can_be(text):
             raise Mistake(f"{what} is the path of a directory, not {quoted(path)}", reason=Reason.OPTIONS_ERROR)
     root = data_root(data_path)
-    logs = absolute_path(log_path) if log_path is not None else f"{root}/log"
+    logs = home_path(log_path) if log_path is not None else f"{root}/log"
     return Location(
         name=name, data_root=root, data_dir=f"{root}/qmgrs/{mangle(name)}", log_dir=f"{logs}/{mangle(name)}"
     )

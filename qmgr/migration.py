@@ -6,7 +6,7 @@ from collections.abc import Callable
 from logger import control, lsn, migrate
 from logger.at_rest import control_path
 from logger.config import LogType, chosen
-from logger.disk import Disk, Path, PosixDisk, absolute_path, drop_dir, make_dirs, read_whole, replace_file
+from logger.disk import Disk, Path, PosixDisk, drop_dir, home_path, make_dirs, read_whole, replace_file
 from logger.errors import LogDamaged
 from qmgr import ini, locations
 from qmgr.errors import Mistake
@@ -89,7 +89,7 @@ class _Migration:
         else:
             self._to_circular(directory)
         if log_path is not None:
-            self._move(directory, f"{absolute_path(log_path)}/{mangle(self._location.name)}")
+            self._move(directory, f"{home_path(log_path)}/{mangle(self._location.name)}")
 
     def _to_linear(self, directory: str, management: LogManagement | None) -> None:
         values = {"LogType": LogType.LINEAR.value}

@@ -26,6 +26,18 @@ def test_the_environment_names_the_data_path(monkeypatch: pytest.MonkeyPatch) ->
     assert locations.find("A", "/else").data_root == "/else"
 
 
+def test_a_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", f"{tmp_path}/home")
+    monkeypatch.setenv(locations.VARIABLE, "~/named")
+    assert locations.find("A").data_root == f"{tmp_path}/home/named"
+    found = locations.find("A", Path("~/data"), log_path="~/logs")
+    assert (found.data_root, found.log_dir) == (f"{tmp_path}/home/data", f"{tmp_path}/home/logs/A")
+    assert locations.find("A", f"{tmp_path}/~").data_root == f"{tmp_path}/~"
+    monkeypatch.chdir(tmp_path)
+    qmgr.create("QM1", data_path="~/data", log_file_pages=64)
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
 def test_who_has_no_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (locations.VARIABLE, "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
