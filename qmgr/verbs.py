@@ -103,6 +103,8 @@ def refuse_alias(state: State, name: object) -> None:
 
 
 def damaged(queue: Queue) -> Damaged:
+    if queue.blocked:
+        return Damaged(f"queue {queue.name!r} can't be used now: {queue.damaged}; try again later", name=queue.name)
     way = "delete the queue with PURGE (purge=True), or restore the queue manager from a backup"
     if queue.image is not None:
         way = "recreate it from its media image (rcrmqobj, or qm.recreate), or delete it with PURGE (purge=True)"

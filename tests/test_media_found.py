@@ -475,6 +475,25 @@ def test_row_25_what_is_acknowledged_while_the_queue_is_built_again_is_not_held_
         world.crash(LOSE_ALL)
 
 
+def test_a_call_on_a_queue_that_is_being_recreated_says_to_try_again() -> None:
+    """It said to recreate the queue."""
+    world = linear()
+    world.qm.define_queue("Q")
+    for _ in range(100):
+        world.qm.put("Q", b"one")
+    refused = []
+
+    def meanwhile(done: int, total: int) -> None:
+        for call in (lambda: world.qm.get("Q"), lambda: world.qm.put("Q", b"two")):
+            with pytest.raises(qmgr.Damaged) as caught:
+                call()
+            refused.append(caught.value.sentence)
+
+    world.qm.recreate("Q", progress=meanwhile)
+    assert set(refused) == {"queue 'Q' can't be used now: it is being recreated; try again later"}
+    assert bodies(world.qm, "Q") == [b"one"] * 100
+
+
 def test_row_24_segments_stay_until_the_image_is_recorded_that_is_made_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that they hold has been got by then, and the checkpoints know of them no more."""
     monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 100)
