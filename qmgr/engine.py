@@ -72,6 +72,16 @@ def _select(queue: Queue, ids: Wanted, *, read: bool = True, behind: Position = 
 
 
 @attrs.define
+class _Clearing:
+    """How far a clear has come: up to `position` in `order`, of the messages that were put before `before`."""
+
+    queue: Queue
+    before: int  # a sequence
+    order: str
+    position: Position = BEFORE_ALL
+
+
+@attrs.define
 class _Found:
     """What a get has taken."""
 
@@ -510,38 +520,45 @@ class Engine(Holding):
             if queue.uncommitted:
                 text = f"queue {name!r} is used by open units of work (messages: {queue.uncommitted})"
                 raise ObjectInUse(text, name=name)
-            before = queue.next_sequence
-        position, order = BEFORE_ALL, queue.definition.delivery_sequence
+            clearing = _Clearing(queue, queue.next_sequence, queue.definition.delivery_sequence)
         removed = end = 0
         with self.translating():
             try:
                 more = True
                 while more:
                     with self.lock:
-                        self._room_for_gets(None, CHUNK_MESSAGES)
-                        if queue.deleted:
-                            there = self.state.by_id.get(queue.id)  # it may have been recreated
-                            if there is None:
-                                raise UnknownQueue(f"queue {name!r} was deleted while it was being cleared", name=name)
-                            queue, position = there, BEFORE_ALL
-                        if queue.damaged:
-                            raise verbs.damaged(queue)
-                        if queue.definition.delivery_sequence != order:  # in which it has come as far as `position`
-                            position, order = BEFORE_ALL, queue.definition.delivery_sequence
-                        try:
-                            found = islice(queue.ready(CHUNK_MESSAGES), CHUNK_MESSAGES)
-                            entries = [entry for entry in found if entry.sequence < before]
-                            if not entries:  # there are others in front
-                                entries = first_chunk(queue.after(position, before))
-                                position = _position(entries[-1], order) if entries else position
-                        except BaseException as exc:
-                            raise self.unreadable(queue, exc) from exc.__cause__
-                        end = max(end, self._log_gets(queue, entries))
-                        removed += len(entries)
-                        more = bool(entries)
+                        entries = self._next_to_clear(clearing)
+                        end = max(end, self._log_gets(clearing.queue, entries))
+                    removed += len(entries)
+                    more = bool(entries)
             finally:
                 self.log.force(end)  # what has gone has gone for good, whatever came then
         return removed
+
+    def _next_to_clear(self, clearing: "_Clearing") -> list[Entry]:
+        """The next messages to remove, for which room in the log is made; none: all are gone. The lock is held."""
+        self._room_for_gets(None, CHUNK_MESSAGES)
+        queue = clearing.queue
+        if queue.deleted:
+            there = self.state.by_id.get(queue.id)  # it may have been recreated
+            if there is None:
+                raise UnknownQueue(f"queue {queue.name!r} was deleted while it was being cleared", name=queue.name)
+            queue = clearing.queue = there
+            clearing.position = BEFORE_ALL
+        if queue.damaged:
+            raise verbs.damaged(queue)
+        if queue.definition.delivery_sequence != clearing.order:
+            clearing.position, clearing.order = BEFORE_ALL, queue.definition.delivery_sequence
+        try:
+            found = islice(queue.ready(CHUNK_MESSAGES), CHUNK_MESSAGES)
+            entries = [entry for entry in found if entry.sequence < clearing.before]
+            if not entries:  # there are others in front
+                entries = first_chunk(queue.after(clearing.position, clearing.before))
+                if entries:
+                    clearing.position = _position(entries[-1], clearing.order)
+        except BaseException as exc:
+            raise self.unreadable(queue, exc) from exc.__cause__
+        return entries
 
     def _check_get(self, queue: Queue) -> None:
         """May messages be got? The lock is held; it is let go of only to refuse that."""
