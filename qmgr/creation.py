@@ -107,18 +107,26 @@ def create(
     except (ValueError, TypeError, AttributeError) as exc:
         said = FIELDS.sub(r"log_\1", str(exc)).replace("max_uncommitted_messages", "max_uncommitted")
         raise Mistake(f"queue manager {name!r} can't be created: {said}") from exc
+    _create(disk, clock or SystemClock(), location, config.log, text, qmgr, default)
+
+
+def _create(
+    disk: Disk, clock: Clock, location: Location, log: LogConfig, text: str, qmgr: QmgrDefinition, default: bool
+) -> None:
+    """Refuse what can't be created there, or create it and list it in mqs.ini; `text` is that of its qm.ini."""
+    name = location.name
     with translated(name, "created"):
         _refuse_what_exists(disk, location)
         if f"{disk.real_path(location.data_dir)}/".startswith(f"{disk.real_path(location.log_dir)}/"):
-            text = f"the log of queue manager {name!r} can't lie where its data is, nor in a directory above that"
-            raise Mistake(f"{text}; give another log path")
+            what = f"the log of queue manager {name!r} can't lie where its data is, nor in a directory above that"
+            raise Mistake(f"{what}; give another log path")
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be added to, or nothing is done
         directory = location.data_dir.rsplit("/", 1)[1]
         entry = mqsini.Entry(name=name, prefix=location.data_root, directory=directory)
 
         def make() -> None:
-            _make(disk, location, config.log, text, qmgr, (clock or SystemClock()).wall_us())
+            _make(disk, location, log, text, qmgr, clock.wall_us())
             try:
                 mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
             except OSError:  # in the sync of its name, perhaps: listed, it would be taken for one that is away
