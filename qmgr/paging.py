@@ -379,15 +379,18 @@ class Paging:
                     if len(found) >= most:
                         return list(found.values())
                     if 0 < block.expires <= now and block.last >= lane.low and block.first <= lane.high:
-                        there = [cell for cell in self.reader.read(segment, block) if not segment.is_gone(cell[0])]
-                        expires = [standing(message).expires for _, _, message in there]
-                        segment.postpone_expiry(block, min((one for one in expires if one), default=0))
-                        for cell, one in zip(there, expires, strict=True):
-                            sequence = cell[1]
-                            paged = lane.holds_paged(sequence) and sequence not in self._resident
-                            if paged and 0 < one <= now:
-                                found[sequence] = self.resident_entry(self._entry(segment, block, cell))
+                        found.update((e.sequence, e) for e in self._expired_in(lane, segment, block, now))
         return list(found.values())
+
+    def _expired_in(self, lane: Lane, segment: Segment, block: Block, now: int) -> Iterator[Entry]:
+        """Ready entries of a block whose time is over, now in memory; the block learns when the next one's is."""
+        there = [cell for cell in self.reader.read(segment, block) if not segment.is_gone(cell[0])]
+        expires = [standing(message).expires for _, _, message in there]
+        segment.postpone_expiry(block, min((one for one in expires if one), default=0))
+        for cell, one in zip(there, expires, strict=True):
+            sequence = cell[1]
+            if 0 < one <= now and lane.holds_paged(sequence) and sequence not in self._resident:
+                yield self.resident_entry(self._entry(segment, block, cell))
 
     # ---- indexes of what is in memory
 
