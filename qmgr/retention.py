@@ -375,14 +375,15 @@ class Retention:
             history = log.history()
             give_way = partial(self._yield_or_end, self._pace())
             for sequence, place in history.places().items():
-                if self._indexed <= sequence < full:
-                    give_way()
-                    with contextlib.suppress(LogError):
-                        if not self._index(history, place, give_way):
-                            return
-                    self._indexed = sequence + 1
-                    if self._clock.elapsed_ns() - began >= POLICY_INTERVAL_NS:
+                if not self._indexed <= sequence < full:
+                    continue
+                give_way()
+                with contextlib.suppress(LogError):
+                    if not self._index(history, place, give_way):
                         return
+                self._indexed = sequence + 1
+                if self._clock.elapsed_ns() - began >= POLICY_INTERVAL_NS:
+                    return
             self._indexed = full
 
     def _index(self, history: History, place: Place, give_way: GiveWay) -> bool:
