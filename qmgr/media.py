@@ -184,14 +184,12 @@ class Media:
             segment = from_description(described)
             if segment.volatile:
                 continue
-            for priority, blocks in sorted(segment.blocks.items()):
-                for block in blocks:
-                    if segment.live_in(block):
-                        data = self._read(queue, segment, block)
-                        for first, count, piece in split_block(data, block.cell, block.cells, PIECE_BYTES):
-                            gone = segment.gone_among(first, count)
-                            yield ImagePart(number, start, segment.number, first, count, priority, gone, piece)
-                        state.give_way()
+            for priority, block in segment.live_blocks():
+                data = self._read(queue, segment, block)
+                for first, count, piece in split_block(data, block.cell, block.cells, PIECE_BYTES):
+                    gone = segment.gone_among(first, count)
+                    yield ImagePart(number, start, segment.number, first, count, priority, gone, piece)
+                state.give_way()
 
     def _read(self, queue: Queue, segment: Segment, block: Block) -> bytes:
         try:
@@ -380,19 +378,8 @@ class Media:
                 with engine.lock:
                     if old.blocked and not old.deleted:
                         old.unblock()
-                if exc in struck:
-                    raise
-                if isinstance(exc, (LogError, RecoveryError, OSError)) and self._log.failure is not None:
-                    raise engine.translated(LogClosed(str(exc))) from exc  # whatever came of that
-                if isinstance(exc, (LogError, RecoveryError, KeyError)):
-                    text, away = f"queue {name!r} can't be recreated: {exc}", self._log.archive_away()
-                    raise MediaImageMissing(f"{text}; {away}" if away else text, name=name) from exc
-                if isinstance(exc, OSError):
-                    way = f"nothing is lost by that: {advice(exc)} and try again"
-                    text = f"queue {name!r} can't be recreated ({exc}); {way}"
-                    if exc.errno in NO_SPACE:
-                        raise StorageFull(text, name=name) from exc
-                    raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=name) from exc
+                if exc not in struck and isinstance(exc, (LogError, RecoveryError, KeyError, OSError)):
+                    raise self._not_recreated(name, exc) from exc
                 raise
         try:
             self._checkpoint(lambda checkpoint, catalogue: None)
@@ -400,6 +387,18 @@ class Media:
             engine.check()
             engine.say("AMQ9002", text=str(exc))
         return new.depth
+
+    def _not_recreated(self, name: str, exc: Exception) -> MQError:
+        """What to raise when recreating the queue ended with `exc`."""
+        if self._log.failure is not None and not isinstance(exc, KeyError):
+            return self._engine.translated(LogClosed(str(exc)))  # whatever came of that
+        if not isinstance(exc, OSError):
+            text, away = f"queue {name!r} can't be recreated: {exc}", self._log.archive_away()
+            return MediaImageMissing(f"{text}; {away}" if away else text, name=name)
+        text = f"queue {name!r} can't be recreated ({exc}); nothing is lost by that: {advice(exc)} and try again"
+        if exc.errno in NO_SPACE:
+            return StorageFull(text, name=name)
+        return Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=name)
 
     def _place_of(self, queue: Queue) -> image.ImagePlace:
         if queue.image is not None:

@@ -165,6 +165,13 @@ class Segment:
         """How many of the block's cells are there."""
         return block.cells - self._bits(block.cell, block.cells).bit_count() if self.gone_count else block.cells
 
+    def live_blocks(self) -> Iterator[tuple[int, Block]]:
+        """Priority and block of each block that has messages, the lowest priority first."""
+        for priority, line in sorted(self.blocks.items()):
+            for block in line:
+                if self.live_in(block):
+                    yield priority, block
+
     def gone_among(self, first: int, count: int) -> bytes:
         """Which of so many cells are gone, from `first` on: a bit for each."""
         return self._bits(first, count).to_bytes((count + 7) // 8, "little")

@@ -413,16 +413,13 @@ class StateSnapshot:
         """Append what is there of a segment; the new cells by the old ones."""
         places = array("i", [-1]) * source.cells
         done = 0
-        for priority in sorted(source.blocks):
-            for block in source.blocks[priority]:
-                if not source.live_in(block):
-                    continue
-                for number, sequence, message in self._read(queue, source, block):
-                    if not source.is_gone(number):
-                        places[number] = writer.append(sequence, priority, standing(message).expires, message)
-                        done += 1
-                        if not done % YIELD_EVERY_MESSAGES:
-                            self._state.give_way()
+        for priority, block in source.live_blocks():
+            for number, sequence, message in self._read(queue, source, block):
+                if not source.is_gone(number):
+                    places[number] = writer.append(sequence, priority, standing(message).expires, message)
+                    done += 1
+                    if not done % YIELD_EVERY_MESSAGES:
+                        self._state.give_way()
         return places
 
     def _read(self, queue: Queue, source: Segment, block: Block) -> list[Cell]:
