@@ -204,14 +204,14 @@ class UserRights:
         self._known: dict[tuple[str, str], bool] = {}
 
     def require(self, verb: str, name: str) -> None:
-        """Raises NotAuthorized (2035), which the error log hears of."""
+        """Raises NotAuthorized (2035), and reports that in the error log."""
         if not self.permits(verb, name):
             self._denied(user=self.user, verb=verb, name=name)
             what = f"queue {name!r}" if name else f"queue manager {self._manager.name!r}"
             raise NotAuthorized(f"user {self.user!r} has no right {verb!r} on {what}; setmqaut gives it", name=name)
 
     def permits(self, verb: str, name: str) -> bool:
-        """May the user do that? Nobody hears of it."""
+        """May the user do that? Reports nothing."""
         if len(name) > MAX_NAME_CHARS:  # it can be none, and wildcards would take long to compare
             return False
         grants = self._manager.attributes.authorities

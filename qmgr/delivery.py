@@ -56,7 +56,7 @@ class Holder:
     def take(
         self, queue: str, limit: int, watch: Watch | None = None, most_bytes: int = NO_LIMIT
     ) -> tuple[list[Delivery], int]:
-        """Up to `limit` messages, and the LSN that must be safe before the client hears of them.
+        """Up to `limit` messages, and the LSN that must be safe before they are sent.
 
         Their bodies have `most_bytes`, or more by a part of the last one. Where there is none, `watch` stands in line.
         Raises Inhibited, UnknownQueue, Unavailable (2161) …, WouldWait: `requeue_next` first.
@@ -76,14 +76,14 @@ class Holder:
         self._engine.remove_waiter(queue, watch)
 
     def accept(self, deliveries: Iterable[Delivery], unit: Uow | None) -> int:
-        """They are got, in the unit of work or now: the LSN to force before anybody is told; 0: nothing to force.
+        """They are got, in the unit of work or now: the LSN to force before the reply; 0: nothing to force.
 
         Raises Mistake (2209) when one is not held any more, ResourceProblem: then they are still held.
         """
         return self._engine.accept_later(self._unit, _pairs(deliveries), unit)
 
     def reject(self, deliveries: Iterable[Delivery], *, late: bool = False) -> int:
-        """They return to their places with a higher backout count: the LSN to force before anybody is told, or 0.
+        """They return to their places with a higher backout count: the LSN to force before the reply, or 0.
 
         Raises Mistake (2209) when one is not held any more, unless they are refused `late`: then it is passed over.
         """

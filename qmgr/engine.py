@@ -640,7 +640,7 @@ class Engine(Holding):
     def _claim(self, queue: Queue, entry: Entry) -> Entry | None:
         """`Queue.claim`; None too where nothing is got from the queue any more, or a segment can't be read.
 
-        Of that whoever gets the message will be told.
+        The get of the message reports that.
         """
         if queue.damaged or queue.deleted:
             return None

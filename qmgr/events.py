@@ -160,7 +160,7 @@ class Events:
         """Number of the extent that is written, `name` of a number; the oldest that restart and media recovery need.
 
         `archive`: the oldest that waits to be reported as archived, "" where none does, None where none has to.
-        One is told of each extent that has been the current one, also where several were filled since the last look.
+        One event for each extent that became the current one, also where several were filled since the last look.
         """
         if self._extents != (current, restart, media):
             before = self._extents[0] if self._extents is not None else current

@@ -45,7 +45,7 @@ class Holding(Requeue):
             raise
 
     def accept_later(self, holder: Uow, held: list[Pair], unit: Uow | None) -> int:
-        """Held messages are got: in the unit of work, or now; the LSN to force before anybody is told, or 0.
+        """Held messages are got: in the unit of work, or now; the LSN to force before the reply, or 0.
 
         Raises Mistake when one is not held any more, ResourceProblem; in the client's own unit of work SyncpointLimit,
         too: then all are still held. After any other error they are there for anybody.

@@ -110,7 +110,7 @@ class Link:
     ) -> None:
         """Open a session. `replaces`: the token of one that was lost, whose work is to end now.
 
-        It is lost where nothing is heard of a call for `timeout` seconds; None: it may take for ever.
+        It is lost where the daemon sends nothing about a call for `timeout` seconds; None: no limit.
         """
         self.timeout = timeout
         self._target = target

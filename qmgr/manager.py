@@ -178,7 +178,7 @@ class UnitOfWork:
 class QueueManager(Operations):
     """A queue manager in this process. Thread-safe. Leaving a `with` block ends it in order.
 
-    What it does by itself is told in its error log, `errors/AMQERR01.LOG` in its data directory, not in `logging`.
+    What it does by itself is in its error log, `errors/AMQERR01.LOG` in its data directory, not in `logging`.
     """
 
     def __init__(self, location: Location, disk: Disk, clock: Clock, *, background: bool) -> None:

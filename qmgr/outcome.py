@@ -1,4 +1,4 @@
-"""What became of a unit of work, found in the log: for whoever has lost the answer to a commit.
+"""The outcome of a unit of work, found in the log: for a client that lost the answer to a commit.
 
 The outcome of a unit is one record. Where there is none it was backed out: by its application, or by a restart before
 anything of it was logged. That holds only if all of the log is there from where the unit began; else nobody knows.

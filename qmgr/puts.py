@@ -156,7 +156,7 @@ class Puts(Definitions):
     def put_many_later(
         self, unit: Uow | None, name: Any, bodies: Iterable[Any], options: verbs.PutOptions, *, soon: bool = False
     ) -> tuple[list[Message], int]:
-        """Put messages as `put_many`, but do not wait for the disk: the LSN to force before anybody is told, or 0."""
+        """Put messages as `put_many`, but do not wait for the disk: the LSN to force before the reply, or 0."""
         queue = self._known(name, put=True)
         if queue.name != name:
             options = verbs.with_defaults(self.state, name, options)

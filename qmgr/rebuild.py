@@ -135,8 +135,8 @@ class Rebuild(Store):
     ) -> int:
         """Apply the log from `start` to `until`, both LSNs; return how many records. Raises LogDamaged, OSError.
 
-        `progress(done, total)` hears of bytes. `skip` passes over what holds nothing of the queues, nor of units of
-        work that are known here: what one does to a queue is in records that name the queue, all but its outcome.
+        `progress(done, total)` gets bytes. `skip` passes over what holds nothing of the queues, nor of units of work
+        that are known here: what one does to a queue is in records that name the queue, all but its outcome.
         """
         count = 0
         skipped = records.Kind.IMAGE_START, records.Kind.IMAGE_PART

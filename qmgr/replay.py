@@ -412,7 +412,10 @@ class _Scan:
         return decode(encoded[:end], encoded[end:], self._name, 0, self._engine.steady.now_us())
 
     def _leave_out(self, at: int) -> None:
-        """A unit of work whose first records are gone was committed: none of it is told, and never in silence."""
+        """Count a committed unit of work whose first records are gone, of which nothing is returned, in `left_out`.
+
+        Raises BookmarkTooOld where the caller wants no gaps.
+        """
         if not self._may_leave_out:
             raise BookmarkTooOld(
                 f"the unit of work that was committed at {lsn.text(at)} can't be told whole: what it has put first is "
@@ -423,7 +426,7 @@ class _Scan:
 
 
 def _find(engine: Engine, queue: object) -> tuple[str, int]:
-    """(name, number) of the queue; a number may be that of one which was deleted, and whose name is not told."""
+    """(name, number) of the queue; a number may be that of a deleted one, whose name is ""."""
     with engine.lock:
         state = engine.state
         if type(queue) is int:

@@ -290,7 +290,7 @@ class Session:
     def requeue_next(self, queue: str, limit: int) -> int:
         """Move away what was backed out too often, as `deliver` does first, and wait for room in the log if need be.
 
-        The LSN that must be safe before the client hears of what lay behind.
+        The LSN that must be safe before the reply about what lay behind.
         """
         if self._holder is not None:
             self._holder.requeue_next(queue, limit)
@@ -348,7 +348,7 @@ class Session:
         self.on_stop()
 
     def quiesce(self) -> None:
-        """An operator wants it to end: its client is told so by what it begins from now on, or waits for."""
+        """An operator wants it to end: calls of its client from now on, and waits, raise that."""
         self.quiescing = True
         self.on_quiesce()
 

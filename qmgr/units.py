@@ -393,7 +393,7 @@ class Units(Logged):
             self.force(end)
 
     def back_out_later(self, unit: Uow) -> int:
-        """Back out without the force: the LSN to force before anybody hears of it.
+        """Back out without the force: the LSN to force before the reply.
 
         0: it need not be forced, as no backout count of a persistent message rises and the unit has no xid.
         """

@@ -91,11 +91,11 @@ class Channel(asyncio.Protocol):
         return self._answer
 
     def silent_since(self) -> float | None:
-        """When something was heard of the call last; None: there is none."""
+        """When the daemon last sent something about the call, in seconds of the loop's clock; None: no call."""
         return None if self._answer is None else self._heard
 
     def time_out(self, why: str) -> None:
-        """Nothing was heard of the call for too long."""
+        """The daemon sent nothing about the call for too long."""
         self._timed_out = why
         self.close()
 

@@ -263,7 +263,7 @@ class Outside:
             raise lost(self.name, exc) from exc
 
     async def _ask_to_end(self, unit: OutsideUnit, pool: Pool, op: int) -> "asyncio.Future[list[bytes]]":
-        """Ask for the end of a unit of work. Where this raises the daemon has not heard of it, and nothing is done."""
+        """Ask for the end of a unit of work. Where this raises, nothing was sent, and nothing is done."""
         with self._backed_out_if_lost(unit, pool):
             channel = await self._channel(pool)
         unit.asked, unit.end_asked = True, unit.end_asked or op
@@ -364,7 +364,7 @@ class Outside:
             raise
 
     def _leave_if_refused(self, unit: OutsideUnit, committing: "asyncio.Task[None]") -> None:
-        """Nobody hears of this commit any more: a unit of work that goes on, since it was refused, is backed out."""
+        """Nobody waits for this commit any more: a unit of work that goes on, since it was refused, is backed out."""
         if not committing.cancelled() and committing.exception() is not None and unit.known_state is ACTIVE:
             backing_out = asyncio.ensure_future(self.leave(unit))  # which is refused where the outcome is not known
             backing_out.add_done_callback(forget)

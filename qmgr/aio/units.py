@@ -60,7 +60,7 @@ async def in_thread(call: Callable[[], T]) -> T:
 
 
 def forget(work: "asyncio.Future[Any]") -> None:
-    """Called when it is done: what it raises is told to nobody if nobody waits for it any more."""
+    """Done callback: an exception that nobody waits for is marked as retrieved, so that asyncio logs none."""
     if not work.cancelled():
         work.exception()
 
