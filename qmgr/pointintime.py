@@ -331,18 +331,7 @@ class _Recovery:
         try:
             log.begin(first, epoch, b"")
             for unit in units:
-                record = rolled_forward(unit)
-                kind, uow, head, data = record.encode()
-                size = log.cost(len(head) + len(data))
-                with log.lock:
-                    while not log.reserve(size, 0):
-                        log.lock.release()
-                        try:
-                            if not log.grow():
-                                raise Mistake("what is in doubt does not fit into the log")
-                        finally:
-                            log.lock.acquire()
-                    log.append(kind, uow, self._clock.wall_us(), head, data)
+                self._append(log, unit)
             log.close(clean=True)
         except BaseException as exc:
             log.close(clean=False)
@@ -350,3 +339,15 @@ class _Recovery:
             if isinstance(exc, LogFailed) and isinstance(failed, OSError):
                 raise failed from None  # there is no queue manager yet that would have to stop
             raise
+
+    def _append(self, log: Log, unit: Uow) -> None:
+        """Append what the unit has done, growing the log as needed. Raises Mistake, LogFailed, OSError."""
+        kind, uow, head, data = rolled_forward(unit).encode()
+        size = log.cost(len(head) + len(data))
+        while True:
+            with log.lock:
+                if log.reserve(size, 0):
+                    log.append(kind, uow, self._clock.wall_us(), head, data)
+                    return
+            if not log.grow():
+                raise Mistake("what is in doubt does not fit into the log")
