@@ -174,11 +174,10 @@ def test_what_was_rolled_forward_is_in_order_where_the_log_begins_in_the_midst_o
     found, _ = audited(spark, cut, Scope(whole=False))
     assert found.filter("violation").collect() == []
     wrong = [row | {"ordinal": 1 - row["ordinal"]} if row["ordinal"] in (0, 1) else row for row in cut]
-    found, _ = audited(spark, wrong, Scope(whole=False))
+    log = table(spark, wrong, audit.COLUMNS)
+    found = lives.query(audit.OF_UNITS, log=log, calls=lives.operations(log))
     again = next(row for row in cut if row["repeated"])
-    assert {(row["rule"], row["lsn"]) for row in found.filter("rule = 'ordinal'").collect()} == {
-        ("ordinal", again["lsn"])
-    }
+    assert {(row["rule"], row["lsn"]) for row in found.collect()} == {("ordinal", again["lsn"])}
 
 
 class Forged:
@@ -312,8 +311,9 @@ def test_order_is_proved_over_all_buckets_of_places(spark: "SparkSession", lived
     assert len(some) > 3 * SMALL
     places = [row["sequence"] for row in some]
     mixed = [row | {"sequence": place} for row, place in zip(some, [places[-1], *places[1:-1], places[0]], strict=True)]
-    found, _ = audited(spark, mixed, Scope(whole=False))
-    wrong = {(row["rule"], row["sequence"], row["other_lsn"]) for row in found.filter("rule = 'arrival'").collect()}
+    told = lives.messages(lives.operations(table(spark, mixed, audit.COLUMNS)), bucket=SMALL)
+    found = lives.query(audit.OF_ORDER, told=told).filter("rule = 'arrival'").collect()
+    wrong = {(row["rule"], row["sequence"], row["other_lsn"]) for row in found}
     last = some[-1]["lsn"]
     assert wrong == {("arrival", row["sequence"], last) for row in mixed if row["lsn"] < last}
 
