@@ -75,6 +75,12 @@ def qm(argv: Sequence[str] | None = None) -> int:
     return printed(lambda: _say(words))
 
 
+def program(argv: Sequence[str] | None = None) -> int:
+    """The same, in a process that is there for nothing else, and for the daemon that `strmqm` makes of it."""
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # structlog would load it, for a terminal, in 40 ms
+    return qm(argv)
+
+
 def version() -> str:
     from importlib import metadata  # takes as long as a tenth of all else
 
@@ -98,4 +104,4 @@ def _say(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(qm())
+    sys.exit(program())

@@ -20,8 +20,8 @@ def __getattr__(name: str) -> Callable[[], int]:
 def run(name: str) -> int:
     """Do what the words of the command line say; return the exit code."""
     try:
-        from qmgr.cli.main import qm
+        from qmgr.cli.main import program
 
-        return qm() if name == "qm" else qm([name, *sys.argv[1:]])
+        return program() if name == "qm" else program([name, *sys.argv[1:]])
     except KeyboardInterrupt:
         return INTERRUPTED

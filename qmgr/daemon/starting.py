@@ -216,7 +216,6 @@ def _run_child(name: str, data_path: str, write: int) -> NoReturn:
     while write in STDIO:  # which were closed
         write = os.dup(write)
     reporter = PipeReporter(write)
-    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # structlog would load it, for a terminal, in 40 ms
     try:
         _detach(write)
         code, text = _serve(name, data_path, reporter, background=True)

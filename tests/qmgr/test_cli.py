@@ -159,6 +159,20 @@ def test_every_command_that_ibm_mq_has_is_installed_under_its_own_name():
     assert done.stdout == help_text()
 
 
+def test_a_program_that_starts_a_queue_manager_does_not_wait_for_rich(data: Path):
+    """structlog has it for tracebacks on a terminal; where it is installed, an application's own process keeps it."""
+    qmgr.create("QM1", data_path=str(data))
+    words = ["--offline", "-m", "QM1", "-t", "qmgr", "-p", "mia", "--data-path", str(data)]
+    for program, argv in (("dspmqaut", words), ("qm", ["dspmqaut", *words])):
+        code = f"import sys; from qmgr.cli import programs; print(programs.{program}(), *sorted(sys.modules))"
+        command = [sys.executable, "-c", code, *argv]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        ended, *loaded = done.stdout.splitlines()[-1].split()
+        assert (ended, done.stderr) == ("0", "")
+        assert "structlog" in loaded
+        assert not [name for name in loaded if name.startswith("rich.")]
+
+
 INTERRUPTED_AT = """
 import importlib, os, signal, sys
 
