@@ -222,7 +222,7 @@ class Service:
             self.say("AMQ9020", how="calls that run finish, and units of work in flight are backed out")
         stage = Stage.FAILED
         try:
-            if at_once:  # calls that run finish, and clients hear of 2162 rather than of a broken connection
+            if at_once:  # calls that run finish, and clients hear 2161 or 2162, not a broken connection
                 self._refuse()
             else:
                 self._close_listeners()
