@@ -12,6 +12,7 @@ from qmgr import deadletter
 from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Reason, ResourceProblem, SyncpointLimit, Unavailable
 from qmgr.infos import Peer
 from qmgr.session import AllRights
+from qmgr.units import unlogged_calls
 from recovery.uows import Uow
 from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain
@@ -195,6 +196,15 @@ def test_what_was_moved_before_an_error_is_back_and_can_be_moved_again(small_seg
     assert (qm.queue("A").depth, qm.queue("A").uncommitted, qm.queue("B").depth) == (12, 0, 0)
     assert qm.get_many("A", 1, backout_requeue=True) == []
     assert [body[:2] for body in bodies(qm, "B")] == [b"%02d" % n for n in range(12)]
+
+
+def test_a_move_has_room_in_the_log_for_its_put_and_its_get(qm: qmgr.QueueManager) -> None:
+    for _ in range(3):
+        poison(qm)
+    qm.put("A", b"good")
+    with qm.begin() as unit:
+        assert unit.get("A", backout_requeue=True).body == b"good"
+        assert len(unlogged_calls(unit._unit)) <= unit._unit.held_back
 
 
 def test_the_time_of_what_is_moved_runs_out_there(world: World, qm: qmgr.QueueManager) -> None:

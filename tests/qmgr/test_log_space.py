@@ -87,21 +87,6 @@ def test_row_30_nobody_is_rolled_back_before_four_fifths_of_the_log_are_used(wor
     assert 0.78 < max(used) / world.qm.status().log.capacity < 0.82
 
 
-def test_row_30_one_of_many_that_have_logged_nothing_is_rolled_back(world: World) -> None:
-    """Their calls wait for their outcome, and only room is promised for them, until there is none left."""
-    units: list[qmgr.UnitOfWork] = []
-    while not units or units[0].state is UowState.ACTIVE:
-        assert len(units) < 1000
-        units.append(world.qm.begin())
-        for _ in range(10):
-            units[-1].put("A", BODY)
-    with pytest.raises(qmgr.BackedOut):
-        units[0].commit()
-    assert units[-1].state is UowState.ACTIVE
-    units[-1].commit()
-    assert len(bodies(world.qm, "A")) == 10
-
-
 def test_row_30_a_with_block_says_that_it_was_backed_out(world: World) -> None:
     with pytest.raises(qmgr.BackedOut), world.qm.begin() as unit:
         unit.put("A", b"x")
