@@ -60,7 +60,7 @@ class UnitOfWork:
         self._unit = unit
 
     def __repr__(self) -> str:
-        return f"<UnitOfWork {self.id} {self._unit.state.value}>"
+        return f"<UnitOfWork {self.id} {self.state.value}>"
 
     @property
     def id(self) -> int:
@@ -69,11 +69,7 @@ class UnitOfWork:
 
     @property
     def state(self) -> UowState:
-        """How it stands. What a crash could take back is not told, but waited for."""
-        state = self._unit.state
-        if state is not ACTIVE:
-            self._engine.force(self._engine.log.buffer.tail)
-        return state
+        return self._unit.state
 
     @property
     def xid(self) -> Xid | None:
@@ -363,9 +359,7 @@ class QueueManager(Operations):
 
     def connections(self) -> list[ConnectionInfo]:
         """The clients of the queue manager, and this process, each with its units of work."""
-        self._engine.check()
-        with self._engine.lock:
-            units = {unit.number: unit for unit in self._transactions()}
+        units = {unit.number: unit for unit in self.transactions()}
         clients = []
         for one in self.sessions:
             own = tuple([units.pop(number) for number in list(one.units) if number in units])

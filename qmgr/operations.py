@@ -61,9 +61,7 @@ class Operations(Running):
         """Every unit of work that has not ended, oldest first."""
         self._engine.check()
         with self._engine.lock:
-            found, tail = self._transactions(), self._engine.log.buffer.tail
-        self._engine.force(tail)  # what a crash could take back is not told: that one is prepared, or is no more
-        return found
+            return self._transactions()
 
     def _transactions(self) -> list[TransactionInfo]:
         return [

@@ -118,27 +118,3 @@ def test_the_backout_count_is_that_of_the_get_and_not_of_what_comes_while_it_wai
         patched.setattr(type(engine.log), "force", lambda log, lsn: force(lsn))
         assert unit.get("A").backout_count == 0
     assert [message.backout_count for message in world.qm.browse("A")][-1] == 1
-
-
-TELLS: dict[str, Callable[[qmgr.QueueManager, qmgr.UnitOfWork], object]] = {
-    "state": lambda qm, unit: unit.state,
-    "transactions": lambda qm, unit: qm.transactions(),
-    "in_doubt": lambda qm, unit: qm.in_doubt(),
-}
-
-
-@pytest.mark.parametrize("tell", TELLS)
-@pytest.mark.parametrize("commit", [True, False])
-def test_nobody_hears_that_a_prepared_unit_of_work_has_ended_before_that_is_safe(
-    world: World, commit: bool, tell: str
-) -> None:
-    """Faults 2: whoever hears it forgets the unit, which after a crash would be in doubt for ever."""
-    qm = world.qm
-    unit = qm.begin(qmgr.Xid(1, b"g", b"b"))
-    unit.put("A", b"0")
-    unit.prepare()
-    ends = qm._engine.commit_later if commit else qm._engine.back_out_later
-    end = ends(unit._unit)
-    assert qm._log.safe < end
-    TELLS[tell](qm, unit)
-    assert qm._log.safe >= end
