@@ -94,20 +94,11 @@ def undone_in(disk: Disk, history: History, *, since: int, current: int, unused:
 def _same(disk: Disk, mine: str, other: str) -> bool:
     """Do both files hold the same extent, byte by byte?"""
     with contextlib.closing(open_plain(disk, mine)) as one, contextlib.closing(open_plain(disk, other)) as two:
-        return _same_bytes(one, two)
-
-
-def _same_bytes(one: File, two: File, report: Callable[[int], None] = lambda at: None) -> bool:
-    """Do both files hold the same bytes? A damaged one does not. `report` is called with the offset of each chunk."""
-    size = one.size()
-    with contextlib.suppress(LogDamaged):
-        if two.size() != size:
-            return False
-        for at in range(0, size, CHUNK_BYTES):
-            if one.read(at, CHUNK_BYTES) != two.read(at, CHUNK_BYTES):
-                return False
-            report(at)
-        return True
+        size = one.size()
+        with contextlib.suppress(LogDamaged):
+            return two.size() == size and all(
+                one.read(at, CHUNK_BYTES) == two.read(at, CHUNK_BYTES) for at in range(0, size, CHUNK_BYTES)
+            )
     return False
 
 
@@ -327,14 +318,18 @@ class _Work:
 
     def _copy(self, source: str, made: str) -> None:
         """Write the bytes of `source` as the new file `made`, and sync it."""
-        with (
-            contextlib.closing(self._disk.open_read(source)) as original,
-            contextlib.closing(self._disk.open(made, create=True)) as copy,
-        ):
-            for at in range(0, original.size(), CHUNK_BYTES):
-                copy.write(at, original.read(at, CHUNK_BYTES))
-                self._report(at // 2)
-            copy.sync()
+        original = self._disk.open_read(source)
+        try:
+            copy = self._disk.open(made, create=True)
+            try:
+                for at in range(0, original.size(), CHUNK_BYTES):
+                    copy.write(at, original.read(at, CHUNK_BYTES))
+                    self._report(at // 2)
+                copy.sync()
+            finally:
+                copy.close()
+        finally:
+            original.close()
 
     def _compress(self, source: str, made: str) -> None:
         kind = compression_of(made)
@@ -343,12 +338,22 @@ class _Work:
 
     def _compare(self, step: Step, made: str) -> None:
         """Raise ArchiveFailed unless `made`, as it is read back, is the extent, byte by byte."""
-        with contextlib.closing(self._disk.open_read(step.paths[0])) as original:
+        original = self._disk.open_read(step.paths[0])
+        try:
             compressed = step.action is Action.COMPRESS
-            made_file = open_plain(self._disk, made) if compressed else self._disk.open_read(made)
-            with contextlib.closing(made_file) as copy:
+            copy: File = open_plain(self._disk, made) if compressed else self._disk.open_read(made)
+            try:
                 size = original.size()
-                same = _same_bytes(original, copy, lambda at: self._report((size + at) // 2))
+                same = copy.size() == size
+                for at in range(0, size, CHUNK_BYTES):
+                    same = same and original.read(at, CHUNK_BYTES) == copy.read(at, CHUNK_BYTES)
+                    self._report((size + at) // 2)
+            except LogDamaged:
+                same = False
+            finally:
+                copy.close()
+        finally:
+            original.close()
         header, _, _ = read_header(self._disk, made)
         header = header or self._history.header_from_first_frame(made)
         if not same or header is None or (header.log_id, header.sequence) != (self._log_id, step.sequence):

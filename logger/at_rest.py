@@ -62,8 +62,11 @@ def remove_control(disk: Disk, directory: str) -> None:
 
 
 def read_page(disk: Disk, path: str, number: int) -> bytes:
-    with contextlib.closing(disk.open_read(path)) as file:
+    file = disk.open_read(path)
+    try:
         return file.read(PAGE * number, PAGE)
+    finally:
+        file.close()
 
 
 def was_started(disk: Disk, directory: str) -> bool:
@@ -133,9 +136,12 @@ def extents_of(disk: Disk, directory: str, state: ControlState, *, direct: bool)
 
 def inactive(disk: Disk, directory: str, state: ControlState) -> list[int]:
     """The sequences of the extents that a restart of the log in `directory` does not need, oldest first."""
-    with contextlib.closing(extents_of(disk, directory, state, direct=False)) as extents:
+    extents = extents_of(disk, directory, state, direct=False)
+    try:
         extents.open(state, read_only=True)
         return extents.inactive() if isinstance(extents, Line) else []
+    finally:
+        extents.close()
 
 
 def reusable(disk: Disk, directory: str) -> list[str]:

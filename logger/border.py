@@ -7,7 +7,6 @@ one case: the front of that extent, its header and spare pages, is nothing but z
 in a spare page, and is lost without a trace. Reads files, never writes.
 """
 
-import contextlib
 import enum
 
 from logger import extent
@@ -74,7 +73,7 @@ class _Border:
             file = self._disk.open_read(path)
         except FileNotFoundError:
             return self._flaw_of_lost(known, Flaw.MISSING)
-        with contextlib.closing(file):
+        try:
             header = decode_header(file.read(0, PAGE))
             if header is None and is_blank(file):
                 return self._flaw_of_lost(known, Flaw.SHORT)
@@ -84,6 +83,8 @@ class _Border:
             if header is not None and header.sequence != self.sequence:
                 return self._flaw_of_another_part(file, header, known)
             return self._flaw_of_next(file, number, header, known)
+        finally:
+            file.close()
 
     def knows_of_more(self, path: str, number: int, known: int) -> bool:
         """Has this file records of a part beyond the next one, though the control file, if it is the latest, says that
@@ -91,7 +92,8 @@ class _Border:
         """
         if not self._disk.exists(path):
             return False
-        with contextlib.closing(self._disk.open_read(path)) as file:
+        file = self._disk.open_read(path)
+        try:
             header = decode_header(file.read(0, PAGE))
             if header is None or (header.log_id, header.number) != (self._state.log_id, number):
                 return False
@@ -99,15 +101,20 @@ class _Border:
                 return False
             part, epoch = latest_part(file, self._state.extent_bytes, self._seed)
             return part == header.sequence and epoch >= self._epoch  # else a restart has declared them lost
+        finally:
+            file.close()
 
     def has_lost_front(self, path: str) -> bool:
         """Is that the file that reading has ended in, and its front nothing but zeros?"""
         if not self._disk.exists(path):
             return False
-        with contextlib.closing(self._disk.open_read(path)) as file:
+        file = self._disk.open_read(path)
+        try:
             if any(file.read(0, DATA)):
                 return False
             return latest_part(file, self._state.extent_bytes, self._seed)[0] == self.sequence
+        finally:
+            file.close()
 
     def _flaw_of_lost(self, known: int | None, flaw: Flaw) -> Flaw | None:
         return flaw if self.may_be_stale and known is not None and known < self.sequence else None

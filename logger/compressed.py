@@ -20,7 +20,6 @@ skippable frame, for gzip in the extra field of a last, empty member. It ends th
 Nothing is decompressed before its CRC was right, and never to more bytes than the table says.
 """
 
-import contextlib
 import enum
 import errno
 import struct
@@ -185,11 +184,13 @@ def compress(
     `each_chunk` is called with the bytes that are done. Raises OSError, LogError; then there may be part of a file.
     """
     packer = codec(compression, target)
-    with contextlib.closing(disk.open_read(source)) as plain:
+    plain = disk.open_read(source)
+    try:
         size = plain.size()
         if -(-size // chunk_bytes) * ENTRY.size + FRONT.size + FOOT.size > MAX_TABLE_BYTES:
             raise LogError(f"{source} is too large to be compressed: {size} bytes")
-        with contextlib.closing(disk.open(target, create=True)) as packed:
+        packed = disk.open(target, create=True)
+        try:
             entries: list[tuple[int, int, int]] = []
             head, at = b"", 0
             for start in range(0, size, chunk_bytes):
@@ -203,6 +204,10 @@ def compress(
             table = Table(chunk=chunk_bytes, size=size, head=head.ljust(HEAD_BYTES, b"\0"), entries=tuple(entries))
             packed.write(at, wrapped(compression, table.encode()))
             packed.sync()
+        finally:
+            packed.close()
+    finally:
+        plain.close()
 
 
 def read_table(file: File, path: str) -> Table:

@@ -10,7 +10,6 @@ Each copy has 16 KiB of its own, so that a torn write leaves the other one alone
         24     -  content   JSON: the fields of `ControlState`
 """
 
-import contextlib
 import json
 import struct
 from typing import Any
@@ -74,8 +73,10 @@ def read(disk: Disk, path: str) -> tuple[int, ControlState]:
         file = disk.open_read(path)
     except FileNotFoundError:
         raise LogDamaged(f"the log control file {path} is missing; restore it from a backup", path=path) from None
-    with contextlib.closing(file):
+    try:
         whole = whole_copies(file)
+    finally:
+        file.close()
     if not whole:
         raise LogDamaged(
             f"the log control file {path} has no whole copy; restore it from a backup of this queue manager", path=path

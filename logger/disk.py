@@ -760,9 +760,12 @@ def write_whole(disk: Disk, path: str, data: Buffer) -> None:
     """Write `data` as a new file at `path` and sync it; the name is durable when the caller syncs the directory."""
     if disk.exists(path):
         disk.unlink(path)
-    with contextlib.closing(disk.open(path, create=True)) as file:
+    file = disk.open(path, create=True)
+    try:
         file.write(0, data)
         file.sync()
+    finally:
+        file.close()
 
 
 def replace_file(disk: Disk, path: str, data: Buffer) -> None:

@@ -5,7 +5,6 @@ order, before the first record, so after a crash the header may be ahead of the 
 whose header is older than the table says is damage, and so is one that is missing.
 """
 
-import contextlib
 from abc import ABC, abstractmethod
 
 import attrs
@@ -116,11 +115,13 @@ class Extents(ABC):
             file = self._disk.open_read(path)
         except FileNotFoundError:
             return None
-        with contextlib.closing(file):
+        try:
             header, size = decode_header(file.read(0, PAGE)), file.size()
             lost = header is None and is_blank(file)
             whole = size >= extent.DATA + self._extent_bytes
             by_records = self._part_by_records(file, number) if header is None and whole else (0, 0)
+        finally:
+            file.close()
         if lost:
             return None
         if not whole:
@@ -145,13 +146,16 @@ class Extents(ABC):
     def _own_header(self, number: int) -> ExtentHeader | None:
         """What an extent of this log is that is where it belongs, by its header or else its records; None for any other
         file."""
-        with contextlib.closing(self._disk.open_read(self.path_of(number))) as file:
+        file = self._disk.open_read(self.path_of(number))
+        try:
             header = decode_header(file.read(0, PAGE))
             if file.size() < extent.DATA + self._extent_bytes:
                 return None
             if header is None:
                 sequence, epoch = self._part_by_records(file, number)
                 return self._header(number, sequence, epoch) if sequence else None
+        finally:
+            file.close()
         ours = header.log_id == self._log_id and header.extent_bytes == self._extent_bytes
         fits = header.sequence == 0 or self._fits(number, header.sequence)
         return header if ours and fits and header.number == number else None
@@ -181,8 +185,11 @@ class Extents(ABC):
             )
 
     def _header_at(self, path: str) -> ExtentHeader | None:
-        with contextlib.closing(self._disk.open_read(path)) as file:
+        file = self._disk.open_read(path)
+        try:
             return decode_header(file.read(0, PAGE))
+        finally:
+            file.close()
 
     def _part_by_records(self, file: File, number: int) -> tuple[int, int]:
         """(sequence, epoch) that an extent file has by its records; (0, 0) where they do not belong there."""

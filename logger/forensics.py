@@ -49,10 +49,13 @@ def extent_files(disk: Disk, directory: str) -> list[Seen]:
         number = extent.number_of(name)
         if number is not None:
             path = f"{directory}/{name}"
-            with contextlib.closing(disk.open_read(path)) as file:
+            file = disk.open_read(path)
+            try:
                 header, size = decode_header(file.read(0, PAGE)), file.size()
                 if header is None and is_blank(file):
                     size = 0  # as good as empty
+            finally:
+                file.close()
             found.append(Seen(path=path, number=number, size=size, header=header))
     return found
 
@@ -119,9 +122,12 @@ class Evidence:
         """The whole frames from LSN `start` on, wherever they lie; a body is valid until the next is asked for."""
         for sequence in sorted(self.paths):
             if (sequence + 1) * self._extent_bytes > start:
-                with contextlib.closing(open_plain(self._disk, self.paths[sequence])) as file:
+                file = open_plain(self._disk, self.paths[sequence])
+                try:
                     view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
                     yield from whole_frames(view, max(start, view.start), self._seed)
+                finally:
+                    file.close()
 
     def up_to(self, sequence: int, end: int) -> Iterator[bytes]:
         """The bytes of an extent from its beginning to the LSN `end`, as a reader sees it; none of one that lacks."""

@@ -70,12 +70,15 @@ def is_extent_or_index(name: str) -> bool:
 
 def read_header(disk: Disk, path: str) -> tuple[ExtentHeader | None, int, int]:
     """(header, size of the extent, size of its file). Raises LogDamaged for a compressed one, OSError."""
-    with contextlib.closing(disk.open_read(path)) as file:
+    file = disk.open_read(path)
+    try:
         if compression_of(path) is None:
             size = file.size()
             return decode_header(file.read(0, extent.HEADER.size)), size, size
         table = read_table(file, path)
         return decode_header(table.head), table.size, file.size()
+    finally:
+        file.close()
 
 
 class History:
@@ -314,8 +317,11 @@ class History:
 
     def header_from_first_frame(self, path: str) -> ExtentHeader | None:
         """What an extent whose header is damaged must be, by the frame that it begins with. Raises OSError."""
-        with contextlib.closing(open_plain(self._disk, path)) as file:
+        file = open_plain(self._disk, path)
+        try:
             first = first_frame(file, self.extent_bytes, crc32(self.log_id))
+        finally:
+            file.close()
         if first is None:
             return None
         return ExtentHeader(

@@ -37,7 +37,7 @@ def check_ended(disk: Disk, directory: str) -> ControlState:
             f"the log in {directory} did not end in order; start the queue manager and end it, then run migmqlog again"
         )
     state, reader = read_only(disk, directory)
-    with contextlib.closing(reader):
+    try:
         for _ in reader.records(state.head, durable=state.clean_end):
             pass
         if reader.end != state.clean_end:
@@ -45,6 +45,8 @@ def check_ended(disk: Disk, directory: str) -> ControlState:
                 f"the log in {directory} ended at {lsn.text(state.clean_end)}, but there are records up to "
                 f"{lsn.text(reader.end)}; the control file is an older copy: restore data and log from one backup"
             )
+    finally:
+        reader.close()
     return state
 
 
@@ -59,11 +61,14 @@ def active_extents(state: ControlState) -> dict[int, int]:
 
 def to_linear(disk: Disk, directory: str) -> None:
     """Make a log that ended in order linear. Raises OSError, LogDamaged; then it is circular still, and whole."""
-    with contextlib.closing(ControlFile(disk, control_path(directory))) as file:
+    file = ControlFile(disk, control_path(directory))
+    try:
         if file.state.log_type is LogType.CIRCULAR:
             _shrink(disk, directory, file)
             _renumber(disk, directory, file)
             file.write(attrs.evolve(file.state, log_type=LogType.LINEAR))
+    finally:
+        file.close()
 
 
 def _shrink(disk: Disk, directory: str, file: ControlFile) -> None:
@@ -127,7 +132,8 @@ def copy(disk: Disk, source: str, target: str, first: bytes = b"") -> None:
     """
     if disk.exists(target):
         disk.unlink(target)
-    with contextlib.closing(disk.open_read(source)) as original:
+    original = disk.open_read(source)
+    try:
         file = disk.open(target, create=True)
         try:
             file.write(0, first)
@@ -141,6 +147,8 @@ def copy(disk: Disk, source: str, target: str, first: bytes = b"") -> None:
             disk.unlink(target)
             raise
         file.close()
+    finally:
+        original.close()
 
 
 def remove(disk: Disk, directory: str, names: list[str]) -> None:
@@ -156,7 +164,8 @@ def remove(disk: Disk, directory: str, names: list[str]) -> None:
 
 def to_circular(disk: Disk, directory: str, most: int) -> None:
     """Make a log that ended in order circular, with at most `most` files. Raises OSError: it is linear still."""
-    with contextlib.closing(ControlFile(disk, control_path(directory))) as file:
+    file = ControlFile(disk, control_path(directory))
+    try:
         state = file.state
         if state.log_type is LogType.LINEAR:
             active = {number: sequence for sequence, number in active_extents(state).items()}
@@ -166,6 +175,8 @@ def to_circular(disk: Disk, directory: str, most: int) -> None:
             undone.write(disk, directory, state.log_id, attrs.evolve(known, since=since))
             table = active | dict.fromkeys(ahead[: max(0, most - len(active))], 0)
             file.write(attrs.evolve(state, log_type=LogType.CIRCULAR, extents=tuple(sorted(table.items()))))
+    finally:
+        file.close()
 
 
 def surplus(disk: Disk, directory: str) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from logger.errors import LogDamaged
 from logger.reader import LogReader
 from recovery import backouts
 from recovery.backouts import Backouts
-from recovery.records import Define, ImageEnd, ImagePart, ImageStart, Kind, decode
+from recovery.records import Define, ImageEnd, ImagePart, ImageStart, decode
 
 
 class ImagePlace(NamedTuple):
@@ -77,9 +77,11 @@ def read(reader: LogReader, place: ImagePlace, durable: int) -> Image:
     def parts() -> Iterator[ImagePart]:
         for raw in raws:
             if raw.kind == HEADED_PART:
-                image = f"the media image at {lsn.text(place.start)} of the log"
-                raise LogDamaged(f"{image} is of an earlier version; record a new one", lsn=raw.lsn)
-            if raw.kind in (Kind.IMAGE_PART, Kind.IMAGE_END):
+                text = (
+                    f"the media image at {lsn.text(place.start)} of the log is of an earlier version; record a new one"
+                )
+                raise LogDamaged(text, lsn=raw.lsn)
+            if raw.kind in (522, 517):
                 piece = decode(raw.kind, raw.uow, raw.body)
                 if isinstance(piece, ImagePart) and piece.start == place.start:
                     yield piece

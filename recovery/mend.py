@@ -253,8 +253,10 @@ def _crc(disk: Disk, path: str) -> int | None:
         file = disk.open_read(path)
     except FileNotFoundError:
         return None
-    with contextlib.closing(file):
+    try:
         crc = 0
         for at in range(0, file.size(), CHUNK_BYTES):
             crc = crc32(file.read(at, CHUNK_BYTES), crc)
         return crc
+    finally:
+        file.close()

@@ -3,7 +3,6 @@
 What a file says of itself goes before its name, and its name before the control file, which may be an older copy.
 """
 
-import contextlib
 from collections.abc import Callable
 
 from logger import lsn
@@ -90,8 +89,11 @@ class Placed:
         """(what the file holds, the epoch in which it took that)."""
         if seen.header is not None:
             return seen.header.sequence, seen.header.epoch
-        with contextlib.closing(self._disk.open_read(seen.path)) as file:
+        file = self._disk.open_read(seen.path)
+        try:
             latest, _ = latest_part(file, self.extent_bytes, crc32(self.log_id))
+        finally:
+            file.close()
         return max(expected.get(number, 0), latest), 0
 
     def _worth(self, number: int, seen: Seen, expected: dict[int, int]) -> tuple[bool, int, int, int]:

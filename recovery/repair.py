@@ -12,7 +12,6 @@ Headers of extents, checkpoints and frames are evidence of epochs: a frame of ep
 up to d was written by a start that began at d or before, so frames of older epochs from d on do not count.
 """
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -122,8 +121,9 @@ class _Examiner:
         if not self.disk.exists(self.control):
             self.note("control_missing", self.control)
             return []
-        with contextlib.closing(self.disk.open_read(self.control)) as file:
-            whole = control.whole_copies(file)
+        data = read_whole(self.disk, self.control)
+        copies = [control.decode(data[at : at + control.COPY_BYTES]) for at in (0, control.COPY_BYTES)]
+        whole = sorted((copy for copy in copies if copy is not None), key=lambda copy: -copy[0])
         if not whole:
             self.note("control_no_whole_copy", self.control)
         elif len(whole) == 1:

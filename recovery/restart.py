@@ -5,7 +5,6 @@ their messages are in no queue file yet; from there on every record is. It is a 
 running it twice gives the same state, and when it is cut off nothing has changed but the log's epoch.
 """
 
-import contextlib
 import struct
 
 import attrs
@@ -48,7 +47,7 @@ def replay(log: Log, resource: ResourceManager, checkpoint: Checkpoint) -> tuple
     reader, records = log.read(checkpoint.head, checkpoint.durable)
     units = checkpoint.units
     replayed = 0
-    with contextlib.closing(reader):
+    try:
         for raw in records:
             if raw.lsn < checkpoint.lsn and raw.lsn < units.get(raw.uow, checkpoint.lsn):
                 continue
@@ -62,6 +61,8 @@ def replay(log: Log, resource: ResourceManager, checkpoint: Checkpoint) -> tuple
             replayed += 1
         resource.replayed()
         return reader.end, reader.epoch, reader.page_up_to(reader.end), replayed
+    finally:
+        reader.close()
 
 
 def restart(
@@ -112,8 +113,10 @@ def _ended_with(log: Log, checkpoint: Checkpoint) -> bool:
     if not checkpoint.clean or not log.state.clean_end:
         return False
     reader, records = log.read(checkpoint.lsn, checkpoint.durable)
-    with contextlib.closing(reader):
+    try:
         return all(raw.kind in CHECKPOINT_KINDS for raw in records) and reader.end == log.state.clean_end
+    finally:
+        reader.close()
 
 
 def _refuse_unless_log_reaches(log: Log, checkpoint: Checkpoint) -> None:

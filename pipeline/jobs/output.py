@@ -155,8 +155,11 @@ def make_durable(folder: Path) -> None:
         if path.is_dir():
             disk.sync_dir(str(path))
         else:
-            with contextlib.closing(disk.open_read(str(path))) as file:
+            file = disk.open_read(str(path))
+            try:
                 file.sync()
+            finally:
+                file.close()
     disk.sync_dir(str(folder))
     disk.sync_dir(str(folder.parent))
 
