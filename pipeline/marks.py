@@ -217,11 +217,18 @@ def decode(message: Message) -> Mark:
         fields = json.loads(message.body)
         key = Key(str(fields["query"]), str(fields["part"]))
         digest = None if fields["digest"] is None else str(fields["digest"])
-        batch, messages = int(fields["batch"]), int(fields["messages"])
+        batch, messages = fields["batch"], fields["messages"]
+        if type(batch) is not int or type(messages) is not int:
+            raise ValueError("these are whole numbers")
         return Mark(key=key, batch=batch, messages=messages, digest=digest, time=message.put_time)
-    except (ValueError, TypeError, KeyError) as exc:
-        text = f"message {message.message_id.hex()} on queue {QUEUE} is no mark of a batch; move it to another queue"
-        raise Mistake(text, name=QUEUE) from exc
+    except (ValueError, TypeError, KeyError, RecursionError) as exc:
+        raise Mistake(
+            f"message {message.message_id.hex()} on queue {QUEUE} is no mark of a batch that can be read; if it was "
+            f"one, a batch that is run again has its effect again without it. End the queries that have marks here, "
+            f"move it to another queue, and skip what may be run again before you start them (pipeline.marks.skip): "
+            f"of a query the last batch in offsets of its checkpoint, if commits there does not have that",
+            name=QUEUE,
+        ) from exc
 
 
 # ---- what is done again
@@ -282,7 +289,10 @@ def _ways(query: str, batch: int) -> str:
 
 
 def listed(qm: Manager, query: str | None = None) -> list[Mark]:
-    """The marks that there are, or those of one query, by query and part."""
+    """The marks that there are, or those of one query, by query and part.
+
+    Raises Mistake where one of them can't be read: to leave it out would say that nothing was done.
+    """
     return sorted((mark for mark, _ in _browsed(qm, query)), key=lambda mark: mark.key)
 
 

@@ -335,7 +335,7 @@ class Notes:
             noted, said = (json.loads(Path(self.folder, name).read_bytes()) for name in (NOTES_NAME, "metadata"))
             query, batch, to = f"query {said['id']}", int(noted["batch"]), noted["to"]
             to, parts = to if isinstance(to, str) else str(to[0]), list(noted.get("parts", ()))
-        except (ValueError, KeyError, TypeError, IndexError) as exc:
+        except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as exc:
             raise Mistake(
                 f"{self.folder}/{NOTES_NAME} can't be read ({exc!r}), which says what this query has put: put it back, "
                 f"or remove it and compare pipeline.marks.listed with the commits of the checkpoint"

@@ -197,5 +197,5 @@ def _marked(folder: str) -> tuple[str | None, frozenset[str]]:
     try:
         said = json.loads(read_whole(disk, path))
         return str(said["job"]), frozenset(map(str, said["names"]))
-    except (ValueError, KeyError, TypeError) as exc:
+    except (ValueError, KeyError, TypeError, RecursionError) as exc:
         raise Failure(f"{path} is not what a job has written there ({exc}); name another --out.") from None

@@ -373,14 +373,53 @@ def test_forget_asks_which(qm: qmgr.QueueManager) -> None:
             marks.forget(qm, **words)  # type: ignore[arg-type]
 
 
-def test_what_is_no_mark_is_said_to_be_none(qm: qmgr.QueueManager) -> None:
+FIELDS = '{"query": "a query", "part": "3", "batch": %s, "messages": %s, "digest": null}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["{}", "not even JSON", "[]", FIELDS % ("Infinity", 1), FIELDS % (1, "Infinity"), FIELDS % (1.5, 1),
+     FIELDS % ("true", 1), FIELDS % ('"7"', 1), FIELDS % ("[" * 200_000, 1)],
+    ids=["empty", "text", "list", "infinity", "infinite", "fraction", "truth", "digits", "deep"],
+)  # fmt: skip
+def test_what_is_no_mark_is_said_to_be_none(qm: qmgr.QueueManager, body: str) -> None:
     marks.define(qm)
-    for body in (b"{}", b"not even JSON", b"[]"):
-        put = qm.put(QUEUE, body, correlation_id=KEY.correlation_id)
-        with pytest.raises(Mistake, match=f"message {put.message_id.hex()} on queue {QUEUE} is no mark"):
-            attempt(qm, 0, b"x")
-        assert qm.transactions() == []
-        qm.get(QUEUE)
+    put = qm.put(QUEUE, body.encode(), correlation_id=KEY.correlation_id)
+    with pytest.raises(Mistake, match=f"message {put.message_id.hex()} on queue {QUEUE} is no mark"):
+        attempt(qm, 0, b"x")
+    assert qm.transactions() == []
+
+
+def test_a_mark_that_can_not_be_read_stops_its_own_query_alone(face: Face, qm: qmgr.QueueManager) -> None:
+    """And those who look at all marks."""
+    marks.define(qm)
+    other = Key("another query", "0")
+    attempt(qm, 0, b"x", other)
+    qm.put(QUEUE, b"{}", correlation_id=KEY.correlation_id, group_id=KEY.group_id)
+    assert attempt(face(), 1, b"y", other)
+    assert [mark.batch for mark in marks.listed(face(), other.query)] == [1]
+    assert marks.forget(face(), other.query) == 1
+    now = datetime.datetime.now(datetime.UTC)
+    for look in (marks.listed, lambda qm: marks.forget(qm, before=now), lambda qm: marks.listed(qm, KEY.query)):
+        with pytest.raises(Mistake, match="is no mark"):
+            look(face())
+
+
+def test_what_is_advised_for_a_mark_that_can_not_be_read_repeats_nothing(face: Face, qm: qmgr.QueueManager) -> None:
+    """The mark of a batch was damaged, and Spark runs that batch again."""
+    attempt(qm, 4, b"of batch 4")
+    with qm.begin() as unit:
+        mark = unit.get(QUEUE)
+        unit.put(QUEUE, mark.body[:-1], correlation_id=mark.correlation_id, group_id=mark.group_id)
+        unit.commit()
+    with pytest.raises(Mistake, match=r"has its effect again without it.*and skip what may be run again") as told_so:
+        attempt(face(), 4, b"of batch 4")
+    assert told_so.value.name == QUEUE
+    qm.put("A", qm.get(QUEUE).body)
+    marks.skip(face(), KEY.query, 4)
+    assert not attempt(face(), 4, b"of batch 4")
+    assert attempt(face(), 5, b"of batch 5")
+    assert bodies(qm, "A") == [b"of batch 4", mark.body[:-1], b"of batch 5"]
 
 
 def test_a_claim_says_what_it_is_for(qm: qmgr.QueueManager) -> None:

@@ -252,7 +252,9 @@ def test_one_job_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
     run(tmp_path, "one")
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"job": "flow"}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"job": "flow"}', "[" * 200_000], ids=["empty", "list", "nameless", "deep"]
+)
 def test_a_marker_that_can_not_be_understood_is_told(text: str, tmp_path: Path) -> None:
     (tmp_path / output.MARKER).write_text(text)
     with pytest.raises(Failure, match=r"job\.json is not what a job has written there .*; name another --out"):

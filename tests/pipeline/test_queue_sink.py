@@ -316,7 +316,8 @@ def test_a_queue_manager_that_has_lost_a_part_of_a_batch_is_refused(tmp_path: Pa
             (checkpoint / queue_sink.NOTES_NAME).write_text(json.dumps({"to": to, "batch": 5}))
             with pytest.raises(Mistake, match="batch 5 of query q was put before"):
                 writer(tmp_path / "old")
-        for junk in ("", "[]", '{"to": [], "batch": 5}', '{"to": "x", "batch": "y"}'):
+        infinite = '{"to": "x", "batch": Infinity}'
+        for junk in ("", "[]", '{"to": [], "batch": 5}', '{"to": "x", "batch": "y"}', infinite, "[" * 200_000):
             (checkpoint / queue_sink.NOTES_NAME).write_text(junk)
             with pytest.raises(Mistake, match=rf"{queue_sink.NOTES_NAME} can't be read"):
                 writer(tmp_path / "old")
