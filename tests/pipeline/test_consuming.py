@@ -105,6 +105,16 @@ def test_a_batch_that_is_done_is_not_worked_on_again(face: Manager, qm: qmgr.Que
     assert bodies(qm, "B") == [b"row 0", b"row 1"]
 
 
+def test_a_batch_that_is_done_takes_no_message_of_its_ids_that_was_put_since(
+    face: Manager, qm: qmgr.QueueManager
+) -> None:
+    ids = put(qm, b"1")
+    consuming().once(face, QUERY, 0, lambda: table(ids), copied)
+    qm.put("A", b"1", message_id=ids[0])
+    consuming().once(face, QUERY, 0, lambda: table(ids), never)
+    assert (bodies(qm, "A"), bodies(qm, "B")) == ([b"1"], [b"row 0"])
+
+
 def test_a_batch_that_is_another_one_than_the_one_that_was_done_is_refused(
     face: Manager, qm: qmgr.QueueManager
 ) -> None:
@@ -564,3 +574,37 @@ def test_a_daemon_that_is_killed_amid_batches_of_a_sink_and_of_a_consumer_has_al
     with daemons.connect() as qm:
         until(lambda: not qm.transactions())
         assert [bodies(qm, queue) for queue in "ABC"] == [[], texts, texts]
+
+
+def test_a_daemon_that_is_killed_before_spark_notes_a_batch_has_it_consumed_once(
+    spark: "SparkSession", daemons: Daemons
+) -> None:
+    """What is put meanwhile has the id and the body of what was consumed: it is of the next batch alone."""
+    daemons.make(**LINEAR)
+    process = daemons.start()
+    commits = daemons.data / "checkpoint" / "commits"
+
+    def worked(batch: "DataFrame", number: int, uow: Effects) -> None:
+        uow.put_many("B", [b"%d: %s" % (number, bytes(row.body)) for row in batch.collect()])
+
+    def run() -> None:
+        stream = spark.readStream.format("qmgr.queue").options(**said(daemons.data)).load()
+        taken = consume(worked, qmgr=NAME, queue="A", data_path=daemons.data)
+        writing = stream.select("message_id", "body").writeStream.foreachBatch(taken)
+        writing.option("checkpointLocation", str(commits.parent)).trigger(availableNow=True).start().awaitTermination()
+
+    with daemons.connect() as qm:
+        qm.define_queue("A")
+        qm.define_queue("B")
+        message_id = qm.put("A", b"one").message_id
+    run()
+    for path in (commits / "0", commits / ".0.crc"):
+        path.unlink()
+    os.kill(process, signal.SIGKILL)
+    daemons.ended()
+    daemons.start()
+    with daemons.connect() as qm:
+        qm.put("A", b"one", message_id=message_id)
+    run()
+    with daemons.connect() as qm:
+        assert [bodies(qm, queue) for queue in "AB"] == [[], [b"0: one", b"1: one"]]
