@@ -359,11 +359,13 @@ def _check_host(host: str, address: str) -> None:
 
 def _decode_basic(credentials: str) -> tuple[str, str]:
     scheme, _, encoded = credentials.partition(" ")
+    if scheme.lower() != "basic":
+        raise NotAuthorized("no user was named")
     try:
         user, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError, ValueError):
         raise bad("Authorization is not that of Basic") from None
-    if scheme.lower() != "basic" or not colon:
+    if not colon:
         raise NotAuthorized("no user was named")
     return user, password
 

@@ -934,6 +934,24 @@ def test_users_come_over_tls_with_their_rights(tmp_path: Path) -> None:
     server.end()
 
 
+@pytest.mark.parametrize(
+    "said", ["Bearer eyJhbGciOiJub25lIn0.e30.", 'Digest username="mia", uri="/"', "Negotiate YII=", "bare"]
+)
+def test_who_shows_something_else_than_a_password_is_told_what_is_taken(tmp_path: Path, said: str) -> None:
+    """A token is no request that went wrong: its client may have a password too, and asks with that when it is told."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    server = Server(tmp_path, tls_certificate=certificate, tls_key=key, authentication=("PLAIN",))
+    context = ssl.create_default_context(cafile=authority.path)
+    connection = http.client.HTTPSConnection("localhost", server.port, timeout=30, context=context)
+    connection.request("GET", f"{ROOT}/A/message", headers={"Authorization": said})
+    response = connection.getresponse()
+    assert (response.status, response.headers["WWW-Authenticate"]) == (401, 'Basic realm="qmgr", charset="UTF-8"')
+    connection.close()
+    server.end()
+    assert [amq for amq, _ in server.face.said].count("AMQ9557") == 1
+
+
 def test_each_request_of_a_connection_has_the_rights_of_its_own_user(tmp_path: Path) -> None:
     """Row 79. As behind a proxy, which uses one connection for many."""
     authority = Authority(tmp_path)
