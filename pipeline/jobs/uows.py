@@ -240,8 +240,9 @@ def _unit_row(row: Row) -> list[object]:
 def list_longest(report: Report, by_unit: DataFrame) -> list[Row]:
     report.heading("Units of work with the longest span of log")
     report.line(
-        "span: the log from the first record to behind the outcome, its own bytes and those of others. Times: UTC."
+        "span: the log from the first record to behind the outcome; of one that was rolled forward the longest piece."
     )
+    report.line("by others: what others logged from the first record to behind the outcome. Times: UTC.")
     report.line()
     rows = by_unit.orderBy("span", "uow", ascending=[False, True]).limit(MAX_REPORTED_UNITS).collect()
     headers = [*UNIT_HEADERS, "by others", "queues"]

@@ -12,6 +12,7 @@ from pipeline import finding, log_files
 from pipeline.__main__ import parser_of
 from pipeline.jobs import job, sizing, uows
 from pipeline.jobs.sizing import Seen, advise
+from pipeline.report import Report
 from tests.pipeline import reference
 from tests.pipeline.forging import table
 from tests.pipeline.reference import Row
@@ -130,6 +131,10 @@ def test_a_unit_of_work_that_was_rolled_forward_holds_the_log_in_pieces(spark: "
     assert (unit["puts"], unit["gets"], unit["records"], unit["bytes"]) == (1, 1, 3, 80 + 100 + 40)
     assert (unit["span"], unit["whole_span"], unit["held_from"]) == (900, 1440, [100, 1000])
     assert (unit["outcome"], unit["queues"]) == ("COMMIT", ["A"])
+    report = Report("Units")
+    uows.list_longest(report, table(spark, rows, uows.COLUMNS).transform(uows.units))
+    text = report.text()
+    assert "of one that was rolled forward the longest piece" in text and " 900      1,220 " in text
 
 
 def test_a_quiet_log_needs_no_more_than_the_least() -> None:
