@@ -59,7 +59,7 @@ class Manifest:
 
 
 def decode(data: bytes) -> Manifest:
-    """Raises ValueError, KeyError, TypeError for what is no manifest that this version knows."""
+    """Raises ValueError, KeyError, TypeError, OverflowError for what is no manifest that this version knows."""
     try:
         fields: dict[str, Any] = json.loads(data)
     except RecursionError:
@@ -106,7 +106,7 @@ def load(folder: str, disk: Disk | None = None) -> Manifest | None:
         return None
     try:
         return decode(read_whole(disk, path))
-    except (ValueError, KeyError, TypeError) as exc:
+    except (ValueError, KeyError, TypeError, OverflowError) as exc:
         raise Mistake(f"{path} can't be read as the manifest of a lake: {exc}; restore it from a backup") from exc
 
 

@@ -383,6 +383,7 @@ def cut_at(place: tuple[str | int, ...], value: object) -> bytes:
         (cut_at(("runs", 1, "folder"), None), "a run's folder is None"),
         (cut_at(("open",), 7), "'int' object is not iterable"),
         (cut_at(("open", "7"), [8]), r"\[8\] is no number of"),
+        (cut_at(("open",), [[float("inf"), 8]]), "cannot convert float infinity"),
         (cut_at(("last",), {"lsn": 16}), "its last record is"),
         (cut_at(("last", "time"), None), "None is no number of"),
         (cut_at(("log_id",), 7), "its log is 7"),
