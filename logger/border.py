@@ -1,10 +1,10 @@
 """The border of an extent where reading has ended: is it the end of the log, or may a file have more of it?
 
-No known extent goes on there. That is right, unless the control file is an older copy, or the newer one of its two
-copies is not whole, and the file with the next part of the log does not identify itself: it was cut, or its header is
-damaged. Where reading has ended inside of an extent the reader knows, but for
-one case: the front of that extent, its header and spare pages, is nothing but zeros. Then the last page may have been
-in a spare page, and is lost without a trace. Reads files, never writes.
+No known extent goes on there. That is right, unless the control file is an older copy, or one of its two copies is not
+whole, which may have been the newer one; and the file with the next part of the log does not identify itself: it was
+cut, or its header is damaged. Where reading has ended inside of an extent the reader knows, but for one case: the front
+of that extent, its header and spare pages, is nothing but zeros. Then the last page may have been in a spare page, and
+is lost without a trace. Reads files, never writes.
 """
 
 import enum

@@ -32,9 +32,9 @@ LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# A shuffle has 200 pieces by default: so many files and tasks for a log of a few MB take longer than
-# all else. Large logs get as many as they take (`fit`), since a piece is sorted, or grouped, in the memory of one task.
-# Adaptive execution stays on: it puts small pieces together, and divides those that a busy queue makes too large.
+# A shuffle has 200 pieces by default: so many files and tasks for a log of a few MB take longer than all else. Large
+# logs get as many as they take (`fit`), since a piece is sorted, or grouped, in the memory of one task. Adaptive
+# execution stays on: it puts small pieces together, and divides those that a busy queue makes too large.
 PIECES = "spark.sql.shuffle.partitions"
 MIN_PIECES = "spark.qmgr.leastPieces"  # set where `fit` may choose
 PIECE_BYTES = 32 << 20  # of log, for a piece

@@ -535,7 +535,7 @@ class Engine(Holding):
                 self.log.force(end)  # what has gone has gone for good, whatever came then
         return removed
 
-    def _next_to_clear(self, clearing: "_Clearing") -> list[Entry]:
+    def _next_to_clear(self, clearing: _Clearing) -> list[Entry]:
         """The next messages to remove, for which room in the log is made; none: all are gone. The lock is held."""
         self._room_for_gets(None, CHUNK_MESSAGES)
         queue = clearing.queue

@@ -146,7 +146,7 @@ class PutMany:
     sequence: int  # of the first
     messages: list[Parts]
     found: list[Any] | None = None  # what stands for these messages, where the caller has made it
-    made: bytes | Pieces = b""  # the lengths, then the messages
+    made: bytes | Pieces = b""  # the lengths, then the messages; where the caller has made it
 
     def encode(self) -> Encoded:
         head = QUEUE_PLACE.pack(self.queue, self.sequence) + LENGTH32.pack(len(self.messages))

@@ -1,8 +1,8 @@
 """Units of work: how long each lasted, what it logged, how long it held the head of the log, and what log that takes.
 
 The *span* of a unit of work is the log from its first record to behind its outcome: all of that has to be kept while it
-lasts. A unit that was rolled forward holds the log from that record on only, so the span is then the
-longest piece. It *holds the head* at a checkpoint whose head is one of its records.
+lasts. A unit that was rolled forward holds the log from that record on only, so the span is then the longest piece. It
+*holds the head* at a checkpoint whose head is one of its records.
 
 What has to be kept *active* at the end of a checkpoint reaches back to the head of the one before last, since a restart
 may need that one: where a unit of work is in flight its first record, else where the checkpoint began.
