@@ -3,7 +3,7 @@
 They are attributes of the queue manager, so the log has them. Of the profiles that fit a name the most specific one
 that names the user decides: `?` stands for one character, `*` for any within a part between dots, `**` for any parts,
 or none.
-Whoever can open the files of the queue manager may do everything; this is about clients that come over a network.
+Only clients that come over a network are checked: whoever can open the queue manager's files may do everything.
 """
 
 import functools
@@ -32,10 +32,11 @@ USER = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 PROFILE = re.compile(r"[A-Za-z0-9._/%?*]{1,48}")
 MAX_NAME_CHARS = 48
 MAX_GRANTS = 1000
-MAX_STARS = 4  # in a profile: each takes as long again to compare
+MAX_STARS = 4  # in a profile: each multiplies the time that a name which does not fit may take
 
 
 def check_user(name: object) -> str:
+    """The name, if it can be that of a user. Raises Mistake (2152)."""
     if isinstance(name, str) and USER.fullmatch(name):
         return name
     text = f"{quoted(name)} can't be the name of a user: use 1 to 64 of the characters A-Z a-z 0-9 . _ @ -"
@@ -88,7 +89,10 @@ def words(said: Iterable[str], kind: str) -> set[str]:
 
 
 def meant(word: object, kind: str) -> tuple[str, ...]:
-    """The rights that one word stands for there; a group of them for those that there are. Raises Mistake."""
+    """The rights that one word stands for on this kind of object: of a group, such as `all`, those that exist there.
+
+    Raises Mistake for any other word, and where none of a group exists there.
+    """
     if not isinstance(word, str) or word.lower() not in WORDS:
         allowed = ", ".join(sorted(WORDS))
         raise Mistake(f"there is no right {quoted(word)} here; there are {allowed}", reason=Reason.OPTIONS_ERROR)
@@ -109,11 +113,14 @@ def shown(rights: Iterable[str]) -> list[str]:
 def changed(
     grants: Iterable[Grant], user: str, kind: str, profile: str, add: Iterable[str], remove: Iterable[str]
 ) -> tuple[Grant, ...]:
-    """The grants when this user has these rights more and those less; one without rights stays, and refuses."""
+    """The grants after rights of one user on one profile were added and then removed. Raises Mistake.
+
+    A grant that is left without rights stays: where it is the most specific one, it refuses what others give.
+    """
     wanted = Grant(user=user, kind=kind, profile=profile)
     rest = {(one.user, one.kind, one.profile): one for one in grants}
     key = wanted.user, wanted.kind, wanted.profile
-    before = set(rest.get(key, wanted).rights) & set(RIGHTS_ON[kind])  # others could be given once
+    before = set(rest.get(key, wanted).rights) & set(RIGHTS_ON[kind])  # earlier versions also gave others
     rights = (before | words(add, kind)) - words(remove, kind)
     rest[key] = attrs.evolve(wanted, rights=tuple(rights))
     if len(rest) > MAX_GRANTS:
@@ -133,23 +140,27 @@ def without(grants: Iterable[Grant], user: str, kind: str, profile: str) -> tupl
 
 @functools.lru_cache(maxsize=4096)
 def pattern(profile: str) -> re.Pattern[str]:
-    """What the profile fits. A `**` between dots takes a dot with it, so that it can stand for no part at all."""
+    """A regular expression that matches the names which the profile fits.
+
+    A `**` between dots takes a dot with it, so that it can stand for no part at all.
+    """
     parts = re.split(r"(\.\*\*(?=\.)|\.\*\*$|^\*\*\.|\*+|\?)", profile)
     said = {"?": "[^.]", "*": "[^.]*", ".**": r"(?:\..*)?", "**.": r"(?:.*\.)?"}
     return re.compile("".join(said.get(part, ".*" if part.startswith("**") else re.escape(part)) for part in parts))
 
 
 def specific(profile: str) -> tuple[int, ...]:
-    """How specific a profile is: the first wildcard as late as can be, and the narrower the better.
+    """The key that profiles which fit one name are compared by; the highest is the most specific one.
 
-    A name that ends goes before one that a wildcard goes on from there.
+    Character by character, a plain one counts more than `?`, that more than `*`, that more than `**`; and the end of
+    a profile counts more than a wildcard in its place: `A.B` is more specific than `A.B*`.
     """
     wide = {"?": 2, "*": 1, "**": 0}
     return (*(wide.get(part, 3) for part in re.findall(r"\*\*|.", profile)), 4)
 
 
 def allowed(grants: Iterable[Grant], user: str, verb: str, name: str) -> bool:
-    """May the user do that to the queue; name "": to the queue manager?"""
+    """Do the grants let the user do `verb` to the queue `name`, or, if that is "", to the queue manager?"""
     own = [one for one in grants if one.user == user]
     on_manager = {right for one in own if one.kind == QMGR for right in one.rights}
     if not name or "admin" in on_manager:
@@ -171,7 +182,7 @@ def is_generic(profile: str) -> bool:
 
 
 def is_there(manager: Named, profile: str) -> bool:
-    """Is it a profile with wildcards, the queue manager (""), or the name of a queue or of an alias that is there?"""
+    """Can the profile mean anything now: has it wildcards, is it the queue manager (""), a queue or an alias?"""
     if not profile or is_generic(profile):
         return True
     try:
@@ -194,7 +205,7 @@ class Granting(Protocol):
 
 
 class UserRights:
-    """Of one user; changes of the grants count at once."""
+    """The rights of one user; changes of the grants count at once."""
 
     def __init__(self, manager: Granting, user: str, denied: "Denied") -> None:
         self.user = user
@@ -212,7 +223,7 @@ class UserRights:
 
     def permits(self, verb: str, name: str) -> bool:
         """May the user do that? Reports nothing."""
-        if len(name) > MAX_NAME_CHARS:  # it can be none, and wildcards would take long to compare
+        if len(name) > MAX_NAME_CHARS:  # no queue has such a name, and it would take long to match
             return False
         grants = self._manager.attributes.authorities
         if grants is not self._grants:

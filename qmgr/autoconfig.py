@@ -22,7 +22,7 @@ class Found:
 
 
 def files(disk: Disk, path: str | None, ending: str) -> Found:
-    """The file at `path`, or those in the directory there whose names end so."""
+    """The file at `path`, or, if that is a directory, the files in it whose names end with `ending`; None: none."""
     if path is None:
         return Found()
     contents = []

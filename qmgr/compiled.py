@@ -4,5 +4,6 @@ from importlib import util
 
 
 def is_compiled() -> bool:
+    """All of them are, or none; `recovery.records` is one of them."""
     spec = util.find_spec("recovery.records")
     return spec is not None and spec.origin is not None and not spec.origin.endswith(".py")

@@ -1,4 +1,4 @@
-"""What qm.ini says, as classes: made once by `ini.py`; whoever reads them meets neither text nor defaults."""
+"""The configuration that qm.ini gives, as frozen classes: `ini.py` makes them once, with all defaults filled in."""
 
 import enum
 
@@ -174,5 +174,5 @@ class Config:
     channels: ChannelsConfig = ChannelsConfig()
     auto_config: AutoConfig = AutoConfig()
     ignored: tuple[str, ...] = attrs.field(default=(), eq=False)  # known to IBM MQ, without effect here: what and where
-    idle: tuple[str, ...] = attrs.field(default=(), eq=False)  # without effect beside what else is said: sentences
+    idle: tuple[str, ...] = attrs.field(default=(), eq=False)  # sentences: what has no effect with this LogType
     complaints: tuple[str, ...] = attrs.field(default=(), eq=False)  # what is wrong with the files of AutoConfig

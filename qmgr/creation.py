@@ -45,7 +45,7 @@ from recovery import checkpoint
 from recovery.checkpoint import Checkpoint, decode_file, encode_file, put_in_place, write_new
 
 OWN_ATTEMPTS = 100  # a deletion of the one before may end while a queue manager is created
-# which the keywords of `create` call log_...
+# Fields of LogConfig: the keywords of `create` for them begin with log_.
 FIELDS = re.compile(r"\b(primary_files|secondary_files|file_pages|buffer_pages|sync_interval)(_ms)?\b")
 
 
@@ -121,7 +121,7 @@ def _create(
             what = f"the log of queue manager {name!r} can't lie where its data is, nor in a directory above that"
             raise Mistake(f"{what}; give another log path")
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
-        mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be added to, or nothing is done
+        mqsini.read(disk, f"{location.data_root}/mqs.ini")  # raises before anything is made where it can't be edited
         directory = location.data_dir.rsplit("/", 1)[1]
         entry = mqsini.Entry(name=name, prefix=location.data_root, directory=directory)
 
@@ -129,7 +129,7 @@ def _create(
             _make(disk, location, log, text, qmgr, clock.wall_us())
             try:
                 mqsini.add(disk, f"{location.data_root}/mqs.ini", entry, default=default)
-            except OSError:  # in the sync of its name, perhaps: listed, it would be taken for one that is away
+            except OSError:  # perhaps of the last sync, so that it is listed; without a directory it would seem away
                 with contextlib.suppress(OSError, MQError):
                     mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)
                 raise
@@ -158,7 +158,7 @@ def _make_and_own(disk: Disk, location: Location, make: Callable[[], None]) -> N
                 raise
             try:
                 make()
-            except (OSError, MQError):  # its room is wanted for something else, perhaps; and it can be tried again
+            except (OSError, MQError):  # the room may be wanted for something else; and it can be tried again
                 _remove_made(disk, location, made)
                 raise
         finally:
@@ -182,7 +182,7 @@ def _own_new(disk: Disk, location: Location) -> Ownership:
 
 @contextlib.contextmanager
 def removing_empty_dirs(disk: Disk, location: Location) -> Iterator[list[str]]:
-    """Remove again, if the block fails, those of its directories that were missing and are empty; gives the missing."""
+    """If the block fails, remove those directories that were missing before and are empty; yields the missing ones."""
     made = missing_dirs(disk, location.data_dir, location.log_dir)
     try:
         yield made
@@ -223,13 +223,15 @@ def _refuse_what_exists(disk: Disk, location: Location) -> None:
     if disk.exists(location.ini):
         text = f"queue manager {location.name!r} exists in {location.data_root}; start it, or delete it first"
         raise AlreadyExists(text, name=location.name)
-    left = disk.exists(location.data_dir) or disk.exists(location.log_dir)  # else somebody has removed all of it
-    if left and (what := away(disk, location)):  # a new one in its place would be taken for it, until it hides that
+    # Where a directory is left, its file system may be unmounted: a new queue manager at the mount point would pass for
+    # the other, until the mount hides it. Where none is left, somebody has removed it, and mqs.ini lists it still.
+    left = disk.exists(location.data_dir) or disk.exists(location.log_dir)
+    if left and (what := away(disk, location)):
         raise AlreadyExists(what, name=location.name)
 
 
 def _refuse_what_is_there(disk: Disk, location: Location) -> None:
-    """Nothing that somebody may still want is made anew. The locks are held. Raises AlreadyExists."""
+    """Refuse to write over what somebody may still want. The locks are held. Raises AlreadyExists."""
     _refuse_what_exists(disk, location)
     if what := half(disk, location):
         raise AlreadyExists(what, name=location.name)
@@ -239,7 +241,7 @@ def _refuse_what_is_there(disk: Disk, location: Location) -> None:
             f"(qm repair -m {location.name}), or move the directory away",
             name=location.name,
         )
-    mine = _log_ids(disk, location)  # what a creation that was interrupted has left behind is of them
+    mine = _log_ids(disk, location)  # the log that an interrupted creation has left has one of these
     if at_rest.was_started(disk, location.log_dir) or not at_rest.belongs_to(disk, location.log_dir, mine):
         what = f"{location.log_dir} holds the log of another queue manager"
         text = f"{what}; give another log path, or move it away if that queue manager is gone for good"
@@ -247,7 +249,7 @@ def _refuse_what_is_there(disk: Disk, location: Location) -> None:
 
 
 def _log_ids(disk: Disk, location: Location) -> set[bytes]:
-    """Whose log the checkpoints of a queue manager need."""
+    """The ids of the logs that the checkpoints of a queue manager belong to."""
     names = (f"{location.data_dir}/{name}" for name in (checkpoint.NAME, checkpoint.PREVIOUS))
     found = [decode_file(read_whole(disk, name)) for name in names if disk.exists(name)]
     return {bytes.fromhex(one[0].log_id) for one in found if one is not None}
@@ -260,7 +262,7 @@ def _remove_made(disk: Disk, location: Location, made: list[str]) -> None:
     """
     with contextlib.suppress(OSError):
         with contextlib.suppress(FileNotFoundError):
-            disk.unlink(location.ini)  # whose name could not be synced
+            disk.unlink(location.ini)  # it is there if all that failed was to sync its name
             disk.sync_dir(location.data_dir)
         at_rest.delete(disk, location.log_dir)
         for path in (location.log_dir, location.data_dir):
@@ -270,7 +272,7 @@ def _remove_made(disk: Disk, location: Location, made: list[str]) -> None:
 
 def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrDefinition, now_us: int) -> None:
     """Make the files of a new queue manager; `text` is that of its qm.ini."""
-    at_rest.remove_control(disk, log.path)  # what is left of one that was not made to the end
+    at_rest.remove_control(disk, log.path)  # of a creation that was interrupted
     log_id = disk.entropy(16)
     start = Checkpoint(
         log_id=log_id.hex(),
@@ -289,15 +291,15 @@ def _make(disk: Disk, location: Location, log: LogConfig, text: str, qmgr: QmgrD
         disk, location.data_dir, encode_file(start, [json.dumps({"qmgr": attrs.asdict(qmgr), "catalog": 0}).encode()])
     )
     put_in_place(disk, location.data_dir, log_id)
-    at_rest.create(disk, log, log_id)  # whose it is the checkpoint says by now
+    at_rest.create(disk, log, log_id)  # after the checkpoint, which says whose log it is
     replace_file(disk, location.ini, text.encode())
 
 
 def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None) -> None:
     """Delete a queue manager with its log and all its messages (dltmqm). It must not be running.
 
-    It can be repeated if it was interrupted: what says where the log lies goes last. qm.ini may be wrong otherwise, as
-    long as it says that. Raises Unavailable where the log that lies there is another queue manager's too.
+    It can be repeated if it was interrupted: the file that says where the log lies goes last. Of qm.ini only LogPath
+    need be right. Raises Unavailable where the log that lies there is another queue manager's too.
     """
     disk = disk or PosixDisk()
     location = locations.find(name, data_path)
@@ -306,7 +308,7 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             keep_deleted(disk, location)
             raise unknown(disk, location)
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
-        mqsini.read(disk, f"{location.data_root}/mqs.ini")  # it can be taken out there, or nothing is done
+        mqsini.read(disk, f"{location.data_root}/mqs.ini")  # raises before anything is deleted where it can't be edited
         lock = own(disk, location, None, command="dltmqm")
         try:
             goes_on = not disk.exists(location.ini)
@@ -326,7 +328,7 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             for path in (f"{log_dir}/{LOG_LOCK}", log_dir):
                 _remove_if_empty(disk, path)
             keep_removed(disk, log_dir)
-            mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)  # listed longer, it would be taken for one away
+            mqsini.remove(disk, f"{location.data_root}/mqs.ini", name)  # before its directory goes, lest it seem away
             remove_tree(disk, location.data_dir, last=(location.deleted_ini.rpartition("/")[2], LOG_LOCK))
             keep_removed(disk, location.data_dir)
         finally:
@@ -370,13 +372,13 @@ def _remove_if_empty(disk: Disk, path: str) -> None:
 
 
 def keep_deleted(disk: Disk, location: Location) -> None:
-    """Before anybody hears that there is no such queue manager: whoever deleted it may have been killed too early."""
+    """Make a deletion durable before anybody hears of it: the process that made it may have been killed too early."""
     for path in (location.deleted_ini, location.data_dir):
         keep_removed(disk, path)
 
 
 def keep_removed(disk: Disk, path: str) -> None:
-    """Make it durable that `path` is gone, if it is: what a crash brings back would be in the way of the next one."""
+    """Make it durable that `path` is gone, if it is: what a crash brings back would be in the way of a new one."""
     parent = path.rpartition("/")[0] or "/"
     try:
         disk.sync_dir(parent)
@@ -386,7 +388,7 @@ def keep_removed(disk: Disk, path: str) -> None:
 
 
 def _names_in(disk: Disk, path: str, denied: OSError) -> list[str]:
-    """What is in the directory that can't be unlinked, of which some systems say EPERM. Raises `denied` for a file."""
+    """The names in a directory that `unlink` refused, on some systems with EPERM. Raises `denied` for a file."""
     try:
         return disk.list(path)
     except NotADirectoryError:
@@ -396,7 +398,7 @@ def _names_in(disk: Disk, path: str, denied: OSError) -> list[str]:
 def remove_tree(disk: Disk, path: str, *, last: tuple[str, ...] = ()) -> None:
     """Remove the tree at `path`; entries named `last` go last, in that order, each once what went before is durable.
 
-    Of a directory with a lock that is the very last: who has it next makes something new there, which is left.
+    Name a lock file as the very last: without it the directory may be another process's, and what that makes stays.
     """
     if disk.exists(path):
         for name in sorted(disk.list(path), key=lambda name: last.index(name) if name in last else -1):

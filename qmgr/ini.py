@@ -188,7 +188,7 @@ STANZAS: dict[str, tuple[Attribute, ...]] = {
 
 ATTRIBUTES = {stanza.upper(): {a.name.upper(): a for a in listed} for stanza, listed in STANZAS.items()}
 
-REPEATED = "LISTENER"  # each one stands for itself, and may come as often as it likes
+REPEATED = "LISTENER"  # the one stanza that may come more than once
 
 # What an overlay can't say: the commands look for the log where qm.ini says it is, whatever is laid over it.
 NOT_OVERLAID = ("log.path", "log.log_type", "log.file_pages", "log.archive_path")
@@ -250,7 +250,7 @@ def line_of(text: Text, path: str, stanza: str, attribute: str) -> int | None:
 def parse(text: Text, path: str, overlays: Sequence[tuple[Text, str]] = ()) -> Config:
     """The configuration that `text`, the content of the file at `path`, describes; raises IniError.
 
-    What the overlays, texts and their paths, say counts in place of what was said before them.
+    The overlays, texts and their paths, are laid over it in their order: what the last one says counts.
     """
     reader = _Reader()
     for exc in reader.read_all(text, path, overlays):
@@ -291,7 +291,7 @@ class _Part:
 
     start: _Place
     said: dict[str, tuple[_Place, Any]] = attrs.field(factory=dict)  # by field: where, and the value
-    refused: set[str] = attrs.field(factory=set)  # fields whose value was none, which has been said
+    refused: set[str] = attrs.field(factory=set)  # fields whose value was refused, with a complaint of its own
 
     def values(self, prefix: str) -> dict[str, Any]:
         """The values of the fields below `prefix`."""
@@ -335,7 +335,7 @@ class _Reader:
         yield from self._check_listeners()
 
     def _read(self, text: Text, path: str) -> Generator[IniError, None, bool]:
-        """Read one file; False where it as a whole is no text, so that nobody knows what is missing."""
+        """Read one file; False where it is no text as a whole: then nothing is complained of as missing."""
         self.path = path
         try:
             for number, raw in numbered(text, path):

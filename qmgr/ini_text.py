@@ -17,7 +17,7 @@ NO_TEXT = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")  # control ch
 
 @attrs.frozen
 class Line:
-    """What a line says: the name of a stanza (`value` is None), or an attribute and its value. It may say several."""
+    """The name of a stanza (`value` is None), or an attribute and its value. A line of the file may have several."""
 
     number: int
     name: str
@@ -25,6 +25,7 @@ class Line:
 
 
 def complaint(amq: str, path: str, line: int | None, text: str) -> IniError:
+    """The error to raise for a line of an ini file, or with None for all of the file."""
     where = path if line is None else f"{path}, line {line}"
     return IniError(f"{amq}E: {where}: {text}", name=path)
 
@@ -40,7 +41,7 @@ def decoded(data: bytes, path: str) -> str:
 
 
 def numbered(text: str | bytes, path: str) -> Iterator[tuple[int, str]]:
-    """The lines of an ini file as they stand, from 1; raises IniError where the file as a whole is none."""
+    """The lines of an ini file as they stand, from 1; raises IniError where the file as a whole can't be one."""
     if len(text) > MAX_FILE_BYTES:
         raise complaint("AMQ6162", path, None, f"the file is longer than {MAX_FILE_BYTES} bytes.")
     if isinstance(text, bytes):
@@ -52,7 +53,7 @@ def numbered(text: str | bytes, path: str) -> Iterator[tuple[int, str]]:
 
 
 def understood(number: int, line: str, path: str, more: Pattern = None) -> list[Line]:
-    """What a line says. Raises IniError. `more` finds what stands before a second attribute, and a third."""
+    """What a line says. Raises IniError. `more` matches the blanks before each further attribute of the line."""
     if len(line) > MAX_LINE_CHARS:
         raise complaint("AMQ6162", path, number, f"the line is longer than {MAX_LINE_CHARS} characters.")
     wrong = NO_TEXT.search(line)

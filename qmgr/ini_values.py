@@ -76,7 +76,7 @@ class Directory:
 
 
 class FileOrDirectory(Directory):
-    """The same, of what may be a file too."""
+    """An absolute path of a file or a directory."""
 
     def write(self, value: str) -> str:
         return self.read(value)

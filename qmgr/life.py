@@ -1,8 +1,8 @@
-"""What a daemon says of its life, for those who look from other processes: a line of JSON in the file that it locks.
+"""The state of a daemon, for other processes: a line of JSON, the note, in the file that the daemon locks.
 
-The lock says whether there is a daemon, and it alone: a process number may be another's by now. The line says which
-process that is and what it is doing; what is left behind says how the last one ended. It is written over in place,
-always with the same length, so that whoever reads it finds one line or the other.
+Only the lock says whether there is a daemon: the process number in the note may be another process's by now. The note
+says which process that is and what it is doing; one that is left behind says how the last daemon ended. It is written
+over in place, always with the same length, so that a reader finds the old line or the new one.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ LINE_BYTES = 512  # padded
 
 
 class Stage(enum.StrEnum):
-    """In the words of dspmq."""
+    """What a daemon is doing, in the words of dspmq."""
 
     STARTING = "Starting"
     RUNNING = "Running"
@@ -34,7 +34,7 @@ class Stage(enum.StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Note:
-    """The line."""
+    """What the line says."""
 
     stage: Stage
     process: int
@@ -59,11 +59,12 @@ def decode(data: bytes) -> Note | None:
 
 
 def path(location: Location) -> str:
+    """The file with the note."""
     return f"{location.data_dir}/daemon.json"
 
 
 def last(disk: Disk, location: Location) -> Note | None:
-    """What the present daemon says, or the last one has said; None where there was none."""
+    """The note of the present daemon or of the last one; None where there was none, or it can't be understood."""
     try:
         return decode(read_whole(disk, path(location)))
     except (FileNotFoundError, NotADirectoryError):
@@ -71,12 +72,12 @@ def last(disk: Disk, location: Location) -> Note | None:
 
 
 def daemon(disk: Disk, location: Location) -> Note | None:
-    """What the daemon says that has the queue manager now; None when there is none, or it has not said anything yet."""
+    """The note of the daemon that runs the queue manager now; None when there is none, or it has written none yet."""
     return last(disk, location) if disk.locked_by(path(location)) is not None else None
 
 
 def write(disk: Disk, location: Location, note: Note) -> None:
-    """Change what stands there. Raises OSError."""
+    """Write over the note. Raises OSError."""
     file = disk.open(path(location))
     try:
         file.write(0, note.encode())
@@ -85,7 +86,7 @@ def write(disk: Disk, location: Location, note: Note) -> None:
 
 
 class Life:
-    """That of the daemon in this process, from `begin` to `close`."""
+    """The lock and the note of the daemon in this process, from `begin` to `close`."""
 
     def __init__(self, disk: Disk, location: Location, process: int, host: str, numbers: str) -> None:
         self._disk = disk
@@ -105,7 +106,7 @@ class Life:
             raise InUse(text, holder=holder, name=name) from exc
 
     def say(self, stage: Stage, epoch: int | None = None) -> None:
-        """What it is doing now. A disk that can't take it is nobody's problem."""
+        """Write what the daemon is doing now. Errors of the disk are passed over: the note promises nothing."""
         self.note = attrs.evolve(self.note, stage=stage, epoch=self.note.epoch if epoch is None else epoch)
         with contextlib.suppress(OSError):
             for lock in self._locks:  # were the file removed meanwhile, the one of that name would be another daemon's

@@ -72,7 +72,7 @@ def data_root(data_path: Path | None = None) -> str:
 
 
 def _can_be(path: object) -> bool:
-    """Whether the system could take it. Half of a surrogate pair has no bytes, unless it stands for one."""
+    """Could the system take the path? A lone surrogate has no bytes, unless it stands for one (surrogateescape)."""
     try:
         return isinstance(path, str) and path.encode("utf-8", "surrogateescape") != b"" and "\0" not in path
     except UnicodeEncodeError:

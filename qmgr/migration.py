@@ -63,7 +63,7 @@ def _config(disk: Disk, location: Location) -> Config:
 
 
 class _Migration:
-    """One run of it; the queue manager is ours."""
+    """One run of migmqlog, by the process that owns the queue manager."""
 
     def __init__(self, disk: Disk, location: Location, held: Ownership, say: Say) -> None:
         self._disk = disk
@@ -98,7 +98,7 @@ class _Migration:
         self._check_ini_writable(values)
         if control.read(self._disk, control_path(directory))[1].log_type is LogType.CIRCULAR:
             self._forget_images(directory)  # a change to circular may have been killed before it did
-        if management is not None:  # first: what is left to be done then a run without options knows
+        if management is not None:  # first: should this be interrupted, a run without options finds it there
             self._write_ini({"LogManagement": management.value})
         migrate.to_linear(self._disk, directory)
         self._write_ini(values)
@@ -151,9 +151,9 @@ class _Migration:
         return reworded(before, path, changed), changed
 
     def _check_ini_writable(self, values: dict[str, str]) -> None:
-        """What qm.ini can't say, or where it can't be replaced, is refused before anything of the log is changed.
+        """Raise, before the log is changed, where qm.ini can't have these values or can't be replaced.
 
-        Replaced it is by what it says now: nothing else tells that it is mounted by itself, as from a config map.
+        It is replaced by its own text to find out: nothing else tells that it is a mount of its own, say a config map.
         """
         if self._reworded(values)[1]:
             replace_file(self._disk, self._location.ini, read_whole(self._disk, self._location.ini))

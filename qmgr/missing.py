@@ -9,9 +9,9 @@ from recovery.checkpoint import decode_file
 
 
 def lacks_ini_only(disk: Disk, location: Location) -> bool:
-    """Do the queues of a queue manager lie there that has been started, and has lost its qm.ini?
+    """Is this a queue manager that has been started, and has lost its qm.ini?
 
-    What a creation that was interrupted leaves behind has none, and the checkpoint of an epoch that never began.
+    It has queues, or a checkpoint of an epoch: what an interrupted creation leaves has no queues, and epoch 0.
     """
     for path in (f"{location.data_dir}/{name}" for name in (checkpoint.NAME, checkpoint.PREVIOUS)):
         found = decode_file(read_whole(disk, path)) if disk.exists(path) else None
@@ -48,7 +48,7 @@ def away(disk: Disk, location: Location) -> str:
     listing = f"{location.data_root}/mqs.ini"
     try:
         entry = mqsini.read(disk, listing).find(location.name)
-    except IniError:  # who needs what it says says so
+    except IniError:  # reported by whoever needs what it says
         return ""
     if entry is None:
         return ""

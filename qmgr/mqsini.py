@@ -64,7 +64,7 @@ class _Stanza:
 
 
 def parse(text: str | bytes, path: str) -> MqsIni:
-    """What the text of an mqs.ini says; raises IniError. Stanzas and attributes unknown here are nobody's mistake."""
+    """What the text of an mqs.ini says; raises IniError. Unknown stanzas and attributes are passed over."""
     entries: dict[str, Entry] = {}
     default = None
     for stanza in _stanzas(text, path):
@@ -241,7 +241,7 @@ def _edit(disk: Disk, path: str, change: Callable[[str], str], clock: Clock | No
         after = change(before.decode("utf-8")).encode("utf-8")
         if after != before:
             replace_file(disk, path, after)
-        else:  # whoever changed it so may have been killed before it was kept
+        else:  # the process that made this change may have been killed before it was durable
             disk.sync_dir(disk.real_path(path).rsplit("/", 1)[0])
 
 
