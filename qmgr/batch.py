@@ -1,8 +1,8 @@
-"""Messages that came together and are alike: bytes as the log has them, until the first of them is asked for. Then each
-has an entry.
+"""Batches: messages that were put together, kept as the bytes of their log record until they are needed one by one.
 
-An entry takes some 200 bytes of memory beside its message, and a part of each collection of garbage. Most messages of a
-deep queue need none: a checkpoint copies the bytes to a segment, and they leave memory as they came.
+Then each becomes an entry, which takes some 200 bytes of memory beside its message, and makes each garbage collection
+longer. Most messages of a deep queue never need one: a checkpoint copies the bytes of the batch to a segment, and they
+leave memory as they came.
 """
 
 import struct
@@ -18,7 +18,7 @@ from qmgr.packed import Packed
 from qmgr.segments import MAX_BLOCK_BYTES, SLOT
 from recovery.records import with_lengths
 
-MIN_MESSAGES, MAX_MESSAGES = 8, 512  # of a batch; fewer become entries together, as it is not worth while
+MIN_MESSAGES, MAX_MESSAGES = 8, 512  # of a batch; fewer get entries at once, as a batch of them is not worth while
 MAX_BYTES = MAX_BLOCK_BYTES - MAX_MESSAGES * SLOT  # a batch fits into one block
 RUN_KEY = itemgetter(0)
 
@@ -38,7 +38,7 @@ class MessageRun:
         self._count = 0  # of the messages that are packed
 
     def entries(self) -> list[Entry]:
-        """One for each message; where they lie is for the caller to say."""
+        """An entry for each message; the caller sets their sequences and LSN."""
         persistent, priority = self.persistent, self.priority
         if self.expiring:
             return [self.entry(at) for at in range(len(self.heads))]
@@ -46,17 +46,17 @@ class MessageRun:
         return [Entry(head, body, persistent, priority, 0) for head, body in messages]
 
     def entry(self, at: int) -> Entry:
-        """That of one message."""
+        """The entry of one message."""
         head = self.heads[at]
         expires = STANDING.unpack_from(head)[-1] if self.expiring else 0
         return Entry(head, self.bodies[at], self.persistent, self.priority, expires)
 
     def packed(self) -> list[Packed]:
-        """The same as bytes, in parts of a batch at most; none where they are to have entries at once: these
-        take less time than a copy of messages that are large on average.
+        """The messages as bytes, in parts that each fit into a batch; [] where entries are to be made at once, which
+        takes less time than to copy messages that are large on average.
 
-        They are kept, as the log takes them and then the queue, until messages are added: whoever wanted them may have
-        been interrupted, and the run goes on.
+        The log takes these parts first, and the queue after it; so they are kept, until messages are added: that is
+        possible where an interrupt came between the two.
         """
         count = len(self.heads)
         if self._count != count:
@@ -74,7 +74,10 @@ class MessageRun:
         return list(self._parts(lengths, size)) if size * MIN_MESSAGES <= count * MAX_BYTES else []
 
     def _parts(self, lengths: list[int], size: int) -> Iterator[Packed]:
-        """As many messages in each as may be, about; a large one, and what does not fit beside it, is alone."""
+        """Parts of equal counts, as large as the average length lets them be; what exceeds MAX_BYTES is split further.
+
+        A message too large to share a part has one of its own.
+        """
         count, ends = len(lengths), list(accumulate(lengths))
         parts = -(-count // max(1, min(MAX_MESSAGES, MAX_BYTES * count // size)))
         first = before = 0
@@ -85,7 +88,7 @@ class MessageRun:
                 first, before = end, ends[end - 1]
 
     def in_places(self, sequence: int, lsn: int) -> Iterator["Batch | list[Entry]"]:
-        """They in their order, the first of which has this sequence: batches, and entries where few lie together."""
+        """All messages in order, from this sequence on: batches, and lists of entries where a part has too few."""
         packed, at = self.packed(), 0
         for part in packed:
             count = len(part.lengths)
@@ -144,7 +147,7 @@ def _sorted(message: tuple[bytes, bytes]) -> tuple[tuple[int, int, bool], bytes,
 
 
 class Batch:
-    """Persistent messages of one priority, in places that follow each other. Under the lock, but for `packed`."""
+    """Persistent messages of one priority whose sequences follow each other. The lock guards all but `packed`."""
 
     __slots__ = ("cell", "count", "lsn", "made", "packed", "priority", "segment", "sequence", "weight")
 
@@ -161,6 +164,7 @@ class Batch:
         self.cell = 0  # of the first
 
     def entries(self) -> list[Entry]:
+        """An entry for each message, made when first asked for: from then on it is no batch any more."""
         made, packed, priority = self.made, self.packed, self.priority
         if made is None:
             assert packed is not None, "they are one or the other"
@@ -174,13 +178,13 @@ class Batch:
                     entry.segment = segment
                     entry.cell = cell
             self.made = made
-            self.packed = None  # after that: a checkpoint looks at it without the lock
+            self.packed = None  # last: a checkpoint, which looks at it without the lock, then finds `made`
         return made
 
     def drop(self, count: int) -> int:
-        """The first of them, so many, are gone, and none has become an entry; the weight of these.
+        """Drop the first `count` messages, which are gone; returns their weight.
 
-        Not while a checkpoint writes the batch.
+        Not to be called once the batch has entries, nor while a checkpoint writes it.
         """
         packed, weight = self.packed, self.weight
         assert packed is not None, "they are no entries"
@@ -200,7 +204,7 @@ Items = list[Entry | Batch]
 
 
 def still_there(items: Items) -> Items:
-    """Those that are not gone; of a batch that has become entries only these."""
+    """The items that are not gone; in place of a batch that has entries, those of them that are not gone."""
     kept: Items = []
     for item in items:
         if isinstance(item, Entry):
@@ -214,7 +218,7 @@ def still_there(items: Items) -> Items:
 
 
 def weight(items: Iterable[Entry | Batch]) -> int:
-    """The bytes of memory that they take, as they are counted."""
+    """The bytes of memory that the items take, about: those of the messages, and OVERHEAD for each."""
     size = 0
     for item in items:
         if isinstance(item, Entry):

@@ -3,7 +3,7 @@
 from qmgr.message import HEAD, PERSISTENT, STANDING
 
 READY, LOCKED, GONE = 0, 1, 2
-COPY = 3  # of a ready message that is in a segment only
+COPY = 3  # of a ready message that is in a segment only: made to be looked at, and no part of the queue
 PUT_TIME_OFFSET = 16  # in the head
 NOWHERE = 0  # no segment has the entry
 OVERHEAD = 400  # bytes that an entry takes in memory beyond its head and body, about

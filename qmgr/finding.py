@@ -43,7 +43,7 @@ class Finding(Paging):
         self.name = name
         self.next_sequence = 1
         self._fifo = False  # not by priority, but in the order of commit alone
-        self._levels_of = 0, False  # what the levels below were made of
+        self._levels_of = 0, False  # (_occupied, _fifo) that _known_levels was made for
         self._known_levels: list[list[Lane]] = []
         self._group_index: GroupIndex | None = None  # its message groups, once somebody has asked for them
 
@@ -82,7 +82,7 @@ class Finding(Paging):
                 return
 
     def _levels(self) -> list[list[Lane]]:
-        """The lanes that may have entries: those whose entries come by sequence together, in the order of delivery."""
+        """The occupied lanes, in the order of delivery: all of one priority, or with FIFO all, merged by sequence."""
         now = self._occupied, self._fifo
         if self._levels_of != now:
             lanes = [lane for number, lane in self._lanes.items() if self._occupied >> number & 1]
@@ -118,7 +118,10 @@ class Finding(Paging):
         return self._brought(lane, sequence, entries) if lane.behind else entries
 
     def _brought(self, lane: Lane, sequence: int, entries: Iterator[Entry]) -> Iterator[Entry]:
-        """These, and what lies in batches behind them; an index that is made meanwhile makes entries of these, too."""
+        """These entries, and then those of the batches behind them, one batch after the other.
+
+        An index that is made meanwhile makes entries of all batches; so each time the lane is looked at before.
+        """
         for entry in entries:
             sequence = entry.sequence
             yield entry
@@ -177,7 +180,7 @@ class Finding(Paging):
     ) -> Iterator[Entry]:
         """The ready entries with these ids, in the order of delivery; those that are in segments only as copies.
 
-        Of those that are not `behind` this position most are left out.
+        Most of those that are not `behind` this position are left out, but not all.
         Where segments have to be read first, it raises Unindexed unless it may `read` them. Raises QueueDamaged,
         OSError.
         """
@@ -202,7 +205,7 @@ class Finding(Paging):
             elif copies:
                 found = heapq.merge(found, *copies, key=self.position)
         if which == CORRELATION_ID:
-            correlation_id = None  # it is theirs
+            correlation_id = None  # it was the key: all that are found have it
         for entry in found:
             wanted = entry.status in (READY, COPY)
             wanted = wanted and (correlation_id is None or ids_of(entry.head)[1] == correlation_id)
@@ -238,7 +241,7 @@ class Finding(Paging):
                         yield self._entry(segment, block, cell)
 
     def unindexed(self, which: int, but: set[int]) -> tuple[Segment, IndexArray] | None:
-        """A copy of a segment that has messages which finding one by an id has to know, and what is known of it."""
+        """A copy of a segment, none of `but`, whose array for this id lacks cells, and the array; or None."""
         for segment in self.segments.values():
             known = self._arrays.known(segment, which)
             if len(known.numbers) < segment.cells and segment.number not in but:
@@ -259,7 +262,7 @@ class Finding(Paging):
         return extended_index(known, found)
 
     def learn(self, segment: Segment, which: int, learnt: IndexUpdate) -> bool:
-        """What was read of a copy of the segment, unless it is no more. False: there is no room to keep it."""
+        """Keep what was read of a copy of the segment, unless that is gone by now. False: there is no room for it."""
         if segment.number not in self.segments:
             return True
         self._arrays.learn(segment, which, learnt, self.segments)
@@ -275,7 +278,7 @@ class Finding(Paging):
     @property
     def can_index_groups(self) -> bool:
         """Are there few enough messages to know all groups?"""
-        # so one that was dropped is not made anew at once
+        # Half the bound: an index that was dropped as too large is not made anew at once.
         return self._group_index is not None or 2 * self.depth <= MAX_INDEXED
 
     def index_groups(self, most: int) -> bool:
@@ -306,6 +309,7 @@ class Finding(Paging):
         return entry
 
     def _can_be_got(self, entry: Entry) -> None:
+        """Keep the index of groups up: from now on a get can take the entry."""
         made = self._group_index
         if made is not None:
             made.add(self.position(entry), entry.head)
@@ -313,6 +317,7 @@ class Finding(Paging):
                 self._group_index = None
 
     def _can_not_be_got(self, entry: Entry) -> None:
+        """The same for an entry that a get can't take any more."""
         if self._group_index is not None:
             self._group_index.remove(self.position(entry), entry.head)
 

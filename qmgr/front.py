@@ -14,7 +14,7 @@ from qmgr.entry import Entry
 from qmgr.message import Message
 from qmgr.opened import Opened
 
-SHARE = 4  # a block is read for at least a quarter of its messages: for fewer it is read once, and they become entries
+SHARE = 4  # of a block at least a quarter must be wanted: for less it becomes entries, lest it be read again and again
 
 
 @attrs.frozen

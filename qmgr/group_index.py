@@ -1,9 +1,9 @@
-"""What a queue has of each message group, and where groups in logical order can begin; so nobody need look at it all.
+"""An index of a queue's message groups: what is there of each, and where a get in logical order can begin one.
 
-Made when first asked for, step by step from the front of the queue, and kept up from then on: what lies behind the
-place that the making has reached is left for it. It takes some 50 bytes of a message where a group can begin, 4 of
-another one and 500 of a group. A place is the position of a message as one number; messages themselves are not held, so
-it is the same whether they are in memory or in segments.
+It is made when first asked for, a few messages at a time from the front of the queue, and kept up as far as that has
+come; changes further behind are met when it gets there. It takes some 50 bytes for a message where a group can begin, 4
+for any other and 500 for a group. A place is the position of a message as one number. The index holds no messages, so
+it does not matter whether they are in memory or in segments.
 """
 
 from array import array
@@ -24,6 +24,7 @@ END_PLACE = 1 << SEQUENCE_BITS + 8  # behind all
 
 
 def place_of(position: Position) -> int:
+    """Above 0 for any message: a level is -9 to 0, and that of BEFORE_ALL -10."""
     return (position[0] + 10) << SEQUENCE_BITS | position[1]
 
 
@@ -36,7 +37,7 @@ class _Group:
     """The messages of one group that can be got."""
 
     numbers: "array[int]" = attrs.Factory(lambda: array("I"))  # ascending, each once
-    repeated: "array[int]" = attrs.Factory(lambda: array("I"))  # those that others have too, once more for each
+    repeated: "array[int]" = attrs.Factory(lambda: array("I"))  # of further messages with the same number
     ends: "array[int]" = attrs.Factory(lambda: array("I"))  # of those that are marked as the last, ascending
     firsts: list[int] = attrs.Factory(list)  # the places of those with number 1
     whole: bool = False  # from 1 to the last
@@ -81,11 +82,11 @@ class GroupIndex:
 
     @property
     def worthwhile(self) -> bool:
-        """It is not too large, and somebody has asked for it since the queue was last emptied and filled."""
+        """It is not too large, and was asked for in the last 2 * MAX_INDEXED changes: a queue emptied and filled."""
         return self._count <= MAX_INDEXED and self._unasked <= 2 * MAX_INDEXED
 
     def beginnings(self, behind: Position, *, whole: bool) -> Iterator[Position]:
-        """Where messages lie that are in no group or the first of one, of one that is `whole`; in order."""
+        """The positions, in order, of messages in no group and of the first ones of groups; `whole`: of whole ones."""
         self._unasked = 0
         low = place_of(behind) + 1
         lists = (self._alone, self._whole) if whole else (self._alone, self._whole, self._others)
@@ -146,7 +147,7 @@ class GroupIndex:
         self._settle(group)
 
     def _settle(self, group: _Group) -> None:
-        """Its first messages stand where they belong."""
+        """Move its first messages to the other list where the group has become whole, or is so no longer."""
         whole = group.is_whole()
         if whole is not group.whole:
             group.whole = whole

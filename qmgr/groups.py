@@ -1,9 +1,9 @@
 """Message groups: messages with one group id, numbered from 1 on, the last of them marked; got in that order.
 
-A get in logical order takes, in a unit of work, the message that follows the one which that unit got last from the
-queue, if that is in a group and not its last; else the next message that is in no group, or the first of a group. So
-whoever has the first message of a group gets all of it: nobody else in logical order is given the others. There is no
-state but the unit's own gets: when it is backed out the group is there again, whole, for anybody.
+A get in logical order, always in a unit of work, goes on with the group of the message that the unit got last from the
+queue, unless that was the last of its group. Else it takes the next message that is in no group, or is the first of
+one. So the unit that got the first message of a group gets all of it: nobody else in logical order is given the others.
+There is no state but the unit's own gets: when it is backed out the group is there again, whole, for anybody.
 
 With `complete` a group is begun only when all of it is there: each number up to that of the last one.
 
@@ -58,7 +58,7 @@ class _Search:
     complete: bool
     read: bool
     chosen: dict[int, Entry] = attrs.Factory(dict)  # by sequence, in the order of choosing
-    behind: Position = BEFORE_ALL  # no group can begin up to here, but for those that have
+    behind: Position = BEFORE_ALL  # up to here no further group can begin
     incomplete: set[bytes] = attrs.Factory(set)
 
     def follower(self, group: bytes, number: int) -> Entry | None:
@@ -95,7 +95,7 @@ class _Search:
             return queue.after(self.behind, queue.next_sequence)
         places = index.beginnings(self.behind, whole=self.complete)
         begun = {group_of(entry.head) for entry in self.mine} - {b""} if self.complete else set()
-        if begun:  # which may be whole with what this unit of work has of them
+        if begun:  # these may be whole if what this unit of work has got is counted
             others = {place for group in begun for place in index.firsts(group) if place > self.behind}
             places = iter(sorted({*places, *others}) if others else places)
         return map(queue.at, places)

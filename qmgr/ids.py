@@ -1,10 +1,9 @@
 """Finding messages by message id, correlation id or group id: indexes made when first asked for.
 
-Those in memory are found by a dict. Of those in segments each segment has a sorted array of numbers, 32 bits of a
-hash and 32 of the cell, with a Bloom filter before it, and an array that says where each cell begins, with a CRC, so
-that one can be read by itself. The arrays of all queues share a bound, beyond which those of other queues that were
-made longest ago are dropped, and made again when somebody asks. What one search needs beyond the bound it makes, looks
-at and lets go of.
+Messages in memory are found by a dict. Each segment has a sorted array of numbers, 32 bits of an id's hash and 32 of
+the cell, with a Bloom filter before it; and an array that says where each cell begins, with its CRC, so that one can be
+read by itself. The arrays of all queues share a bound of bytes. Beyond it those of other queues are dropped, the oldest
+first, and made again when somebody asks; and what one search needs beyond it is made for that search alone.
 """
 
 from array import array
@@ -97,7 +96,7 @@ class MemoryIndex:
 
 
 class IndexArray(NamedTuple):
-    """One array of a segment. To look into it costs as much as eight looks at a bit: it has left the caches."""
+    """One array of a segment. A look into it costs eight looks at the filter: the processor's caches don't hold it."""
 
     numbers: "array[int]"  # sorted; of PLACES in the order of the cells
     shift: int = 0  # `number >> shift` is one of its two bits in the filter, as many low bits of its hash the other
@@ -115,7 +114,7 @@ EMPTY_INDEX = IndexArray(array("Q"))
 class FilterGroup(NamedTuple):
     """The arrays of segments that follow each other and have filters of one size: the same bits tell of each of them.
 
-    What each search looks at lies together, since the rest has left the caches.
+    Filters lie together, since each search looks at all of them, and at few of the arrays.
     """
 
     shift: int
@@ -124,7 +123,7 @@ class FilterGroup(NamedTuple):
 
 
 class IndexUpdate(NamedTuple):
-    """What was read of a segment. It takes no lock to make this, and little time to know it."""
+    """What was read of a segment: made without the lock, and quickly taken over with it (`Arrays.learn`)."""
 
     before: IndexArray  # its array, without the cells that were read
     now: IndexArray  # with them
@@ -146,7 +145,7 @@ class Arrays:
         self.bound = bound
         self.bytes = 0
         self._arrays: OrderedDict[tuple[int, int], IndexArray] = OrderedDict()  # by segment and which id, or PLACES
-        # With the hash: from which cell on, and up to where, all cells of that hash are gone or held.
+        # By segment, which id, and hash: from which cell on, up to which index, all cells of the hash are gone or held.
         self._gone_runs: dict[tuple[int, int, int], tuple[int, int]] = {}
         # By queue and which id, until a segment changes.
         self._filter_groups: dict[tuple[object, int], list[FilterGroup]] = {}
@@ -156,9 +155,10 @@ class Arrays:
         return self._arrays.get((segment.number, which), EMPTY_INDEX)
 
     def learn(self, segment: Segment, which: int, learnt: IndexUpdate, beside: Container[int]) -> None:
-        """Know that, unless somebody has learnt more meanwhile, or it was dropped.
+        """Keep what was read, unless the array was extended or dropped meanwhile.
 
-        The arrays of segments `beside` it stay, as the same search needs them: where nothing else can go, this does.
+        Beyond the bound others are dropped, but not those of segments `beside` it, which the same search needs; if
+        that is not enough, this one is.
         """
         before, now, places = learnt
         if self.known(segment, which) is not before or not places:
@@ -214,8 +214,10 @@ class Arrays:
     def _filter_groups_of(
         self, queue: object, segments: Iterable[Segment], which: int, low: int, read: Read | None
     ) -> list[FilterGroup]:
-        """The arrays of these segments, made where they are not there; of those that can't be kept the ones alone
-        that have numbers from `low` on of the same hash."""
+        """The arrays of these segments, made where they are missing.
+
+        Of those that can't be kept, only the ones that have the hash of `low`, the number that is searched for.
+        """
         there, all_kept = [], True
         beside = {segment.number for segment in segments}
         for segment in segments:
@@ -243,7 +245,7 @@ class Arrays:
         return whole
 
     def invalidate(self) -> None:
-        """What was held is not held any more, or there is more in a segment."""
+        """Forget what holds no longer: a message that was held is back, or a segment has more messages."""
         self._gone_runs.clear()
         self._filter_groups.clear()
 

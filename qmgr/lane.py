@@ -56,7 +56,7 @@ class Lane:
         self.low_at = NOWHERE, 0  # segment and cell of a message there or before, if one is known
 
     def first(self) -> Entry | None:
-        """The entry that a get takes next, still in its place. None: there is none, or `more` has to be brought."""
+        """The entry that a get takes next, still in its place. None: there is none, or there is `more`."""
         line = self.line
         while line and line[0].status != READY:
             line.popleft()
@@ -99,7 +99,7 @@ class Lane:
         return self.paged > 0 and self.low <= sequence <= self.high
 
     def lacks(self, count: int) -> int:
-        """How many are lacking to so many ready entries before the first message that has none?"""
+        """How many of `count` ready entries are lacking before the first message that has no entry?"""
         if len(self.line) - self.dead >= count:  # those that are dead stand in the line or in the tail
             return 0
         return max(0, count) - sum(1 for _ in islice(self.ready(), max(0, count)))
@@ -127,8 +127,10 @@ class Lane:
         return found
 
     def mark_taken(self, entry: Entry, resident: dict[int, Entry]) -> None:
-        """The entry is not ready any more. In the middle of the line it stays for now, but the line must not fill up
-        with what is not there."""
+        """Note that the entry is not ready any more.
+
+        One in the middle of the line stays there, as dead; when more than half are dead they are all taken out.
+        """
         line, sequence = self.line, entry.sequence
         if self.given_back:
             self.given_back.pop(sequence, None)
@@ -186,7 +188,7 @@ class Lane:
         return list(islice(filter(_may_leave, map(self.given_back.__getitem__, keys)), most))
 
     def extend_paged_to(self, entry: Entry) -> None:
-        """One that was given back is not here any more: what is paged has it as well."""
+        """Let an entry that was given back leave memory: what is paged reaches to its sequence from now on."""
         del self.given_back[entry.sequence]
         if not self.paged:
             self.line, self.tail = self.tail, self.line
@@ -206,7 +208,10 @@ class Lane:
             unpacked.popleft().made = []
 
     def batch_out(self) -> Batch:
-        """The first batch, which a segment has, and that is here no more: nothing in the tail comes before it."""
+        """Take out the first batch, which a segment has: it is paged from now on.
+
+        If anything is paged already, the tail is empty: what stands there would come before the batch.
+        """
         batch = self.behind.popleft()
         assert isinstance(batch, Batch), "a segment has it"
         if not self.paged:
@@ -220,8 +225,10 @@ class Lane:
         return batch
 
     def next_out(self, *, full: bool) -> Entry | None:
-        """The next entry to be paged out, which is here no more: from the front of the tail, and, while the buffer is
-        `full`, from the end of the line. None when there is none."""
+        """Take out the next entry to be paged out; None when there is none.
+
+        It comes from the front of the tail, or, while the buffer is `full`, from the end of the line.
+        """
         line, tail = self.line, self.tail
         if self.paged and tail and (tail[0].segment or tail[0].status != READY):
             self.high = tail[0].sequence
