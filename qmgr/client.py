@@ -60,11 +60,11 @@ def connect(
 ) -> "Connection":
     """Connect to a queue manager that a daemon runs (strmqm).
 
-    By its name, on this machine, or by a URL: `qmgr://host:port/QM1`, over TLS `qmgrs://host:port/QM1`; then with a
-    user and a password, or a client's certificate and its key, PEM files as is `ca`, whom to believe. `application`:
-    what operators see. `timeout`: seconds without a word from the daemon after which a call raises Unavailable (2009);
-    waits, and what operators call, may take longer, since it says so. None: for ever. Raises Unavailable (2059),
-    NotAuthorized (2035).
+    By its name, on this machine, or by a URL: `qmgr://host:port/QM1`, over TLS `qmgrs://host:port/QM1`. A URL goes
+    with a `user` and `password`, or a client's `certificate` and its `key`; `ca` has the authorities to believe. These
+    three are paths of PEM files. `application`: what operators see. `timeout`: seconds without a word from the daemon
+    after which a call raises Unavailable (2009), None: for ever; calls that wait, and those of operators, may take
+    longer, as the daemon tells meanwhile that it is at work. Raises Unavailable (2059), NotAuthorized (2035).
     """
     target = targets.find(name_or_url, data_path, targets.Identity(user, password, ca, certificate, key))
     return Connection(target, targets.application_name(application), links.check_timeout(timeout))
@@ -79,7 +79,7 @@ class Connection:
         self._target = target
         self._application = application
         self._connecting = threading.Lock()
-        self._unknown_units: OrderedDict[int, int] = OrderedDict()  # whose commit was not answered; since when
+        self._unknown_units: OrderedDict[int, int] = OrderedDict()  # id -> LSN before which it logged nothing
         self._closed = False
         self._link = Link(target, application, timeout)
         _connections.add(self)
@@ -96,7 +96,7 @@ class Connection:
     # ---- the connection
 
     def _connected(self) -> Link:
-        """The session; another one where it was lost."""
+        """The link; a new one where it was lost. Raises Unavailable (2018) once this is closed; 2009, 2059."""
         link = self._link
         if link.broken or self._closed:
             return self._reconnect()
@@ -114,7 +114,7 @@ class Connection:
         raise links.closed(self.name)
 
     def note_unknown(self, unit_id: int, since: int) -> None:
-        """The answer to a commit was lost."""
+        """The answer to its commit was lost: `outcome` reads the log from `since` on."""
         self._unknown_units[unit_id] = since
         while len(self._unknown_units) > MAX_UNKNOWN_UNITS:
             self._unknown_units.popitem(last=False)
@@ -159,7 +159,7 @@ class Connection:
             raise links.lost(self.name, exc) from exc
 
     def _call(self, method: str, *args: Any, progress: Progress = no_progress, **options: Any) -> T:  # type: ignore[type-var]
-        """What a verb that is called by its name returns, which its caller knows the type of."""
+        """Call a method of the queue manager by its name; returns its result, whose type the caller knows."""
         check_progress(progress)
         watched = progress is not no_progress
         [(answer, head)] = self._stream(wire.call(method, args, options, progress=watched), hear=progress)
@@ -264,8 +264,8 @@ class Connection:
         return unit
 
     def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:
-        """What became of a unit of work, for who has lost the answer to its commit; see `QueueManager.outcome`."""
-        if not since and type(unit_id) is int:  # what is none is refused by the daemon
+        """What became of a unit of work, where the answer to its commit was lost; see `QueueManager.outcome`."""
+        if not since and type(unit_id) is int:  # the daemon refuses anything else
             since = self._unknown_units.get(unit_id, 0)
         return self._call("outcome", unit_id, since=since)
 
@@ -430,7 +430,7 @@ class Connection:
 
 
 class _Cursor:
-    """The number by which the daemon knows a browse, for as long as its generator is there, begun or not."""
+    """The daemon's number of a browse, let go of along with the generator, whether that was begun or not."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -446,7 +446,7 @@ class _Cursor:
 
     def __del__(self) -> None:
         if self.number and not self.link.broken:
-            self.link.unclosed_cursors.append(self.number)  # not now: it may be collected anywhere
+            self.link.unclosed_cursors.append(self.number)  # by the next `_stream`: garbage is collected anywhere
 
 
 class RemoteReplay:

@@ -14,7 +14,7 @@ from qmgr.message import Message
 class Unit(Protocol):
     """What a consumer needs of a unit of work, be it here or at the other end of a connection."""
 
-    _told: bool
+    _told: bool  # its commit has raised BackedOut
 
     @property
     def _is_open(self) -> bool: ...
@@ -28,7 +28,7 @@ class Unit(Protocol):
 
 
 U = TypeVar("U", bound=Unit, covariant=True)
-_collector = 0  # the thread that collects garbage just now
+_collector = 0  # id of the thread that collects garbage just now; 0: none
 
 
 def _note_collector(phase: str, info: dict[str, int]) -> None:
@@ -67,7 +67,7 @@ class Consumer(Generic[U]):
         self._commit()
         found = self._get(0.0)
         if found is None and self._wait != 0.0:
-            found = self._get(self._wait)  # in a unit of its own: what was moved away is not kept waiting
+            found = self._get(self._wait)  # in another unit: what the first one has moved away does not wait
         if found is None:
             raise StopIteration
         return found
@@ -78,9 +78,9 @@ class Consumer(Generic[U]):
             try:
                 return unit.get(self._queue, wait=wait, backout_requeue=self._requeue), unit
             except SyncpointLimit:
-                self._commit()  # so many were moved away: on with the others
+                self._commit()  # so many were moved to the backout queue: on with the others
             except NoMessageAvailable:
-                self._commit()  # there may be some that were moved away
+                self._commit()  # some may have been moved to the backout queue
                 return None
             except BaseException:
                 self.close()
@@ -89,11 +89,11 @@ class Consumer(Generic[U]):
     def _commit(self) -> None:
         unit = self._open
         if unit is not None and unit._told:
-            self.close()  # and on: the application has heard from its own commit that nothing of it is done
+            self.close()  # and no error: the application's own commit has raised it
             return
         try:
             if unit is not None and unit._is_open:
-                unit.commit()  # struck in here, it is still to be backed out by `close`
+                unit.commit()  # where this is interrupted, `close` still has it to back out
         except MQError:
             self.close()
             raise
@@ -117,10 +117,14 @@ class Consumer(Generic[U]):
             self.close()
 
     def __del__(self) -> None:
-        """Nobody reads on. Here nothing may be waited for that this thread holds, or one that stands still."""
+        """Back out what is open, as nobody reads on.
+
+        Garbage may be collected in the middle of any call, whose locks this thread then holds; so a backout that may
+        need them is left to another thread.
+        """
         if self._open is None or sys.is_finalizing():  # the end of the process backs it out
             return
-        if _collector == _thread.get_ident():  # any line may collect garbage, that of a call with its locks too
+        if _collector == _thread.get_ident():
             _thread.start_new_thread(self.close, ())
         else:
             self.close()

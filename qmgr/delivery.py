@@ -1,7 +1,7 @@
-"""Messages that a client has, and has not said yet what becomes of them.
+"""Messages that were delivered to a client which has neither acknowledged nor refused them yet.
 
-They are locked for it, and nothing of that is logged: after a crash they are there again. An acknowledgement makes a
-get of them, in a unit of work of the client's or at once; a refusal puts them back with a higher backout count.
+They are locked for it in memory, and nothing of that is logged: after a crash they are there again. An acknowledgement
+makes a get of them, in a unit of work of the client's or at once; a refusal puts them back with a higher backout count.
 """
 
 from collections.abc import Callable, Iterable
@@ -58,8 +58,8 @@ class Holder:
     ) -> tuple[list[Delivery], int]:
         """Up to `limit` messages, and the LSN that must be safe before they are sent.
 
-        Their bodies have `most_bytes`, or more by a part of the last one. Where there is none, `watch` stands in line.
-        Raises Inhibited, UnknownQueue, Unavailable (2161) …, WouldWait: `requeue_next` first.
+        Their bodies come to `most_bytes` at most, but for the last, which may exceed that. Where there is no message,
+        `watch` stands in line. Raises Inhibited, UnknownQueue, Unavailable (2161) …, WouldWait: `requeue_next` first.
         """
         found_on, held, force = self._engine.hold(self._unit, queue, limit, watch, most_bytes)
         return [Delivery(message, found_on, entry) for entry, message in held], force
@@ -76,21 +76,23 @@ class Holder:
         self._engine.remove_waiter(queue, watch)
 
     def accept(self, deliveries: Iterable[Delivery], unit: Uow | None) -> int:
-        """They are got, in the unit of work or now: the LSN to force before the reply; 0: nothing to force.
+        """Acknowledge them: they are got, in the unit of work or, without one, at once.
 
-        Raises Mistake (2209) when one is not held any more, ResourceProblem: then they are still held.
+        Returns the LSN to force before the reply; 0: nothing to force. Raises Mistake (2209) when one is not held any
+        more, ResourceProblem: then they are still held.
         """
         return self._engine.accept_later(self._unit, _pairs(deliveries), unit)
 
     def reject(self, deliveries: Iterable[Delivery], *, late: bool = False) -> int:
-        """They return to their places with a higher backout count: the LSN to force before the reply, or 0.
+        """Refuse them: they return to their places with a higher backout count.
 
-        Raises Mistake (2209) when one is not held any more, unless they are refused `late`: then it is passed over.
+        Returns the LSN to force before the reply, or 0. Raises Mistake (2209) when one is not held any more, unless
+        they are refused `late`: then it is passed over.
         """
         return self._engine.reject_later(self._unit, _pairs(deliveries), late=late)
 
     def still(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """Those that are held."""
+        """Those of them that are still held."""
         gets = self._unit.gets
         return [one for one in deliveries if (one.queue, one.entry) in gets]
 

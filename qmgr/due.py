@@ -49,7 +49,7 @@ class Waiters:
         self.line.append((waiter, fits))
 
     def discard(self, waiter: Waiter) -> None:
-        line = self.line  # by now another one may stand in its place
+        line = self.line  # once: `wake_all`, which may run without the lock, replaces it
         for place, (event, _) in enumerate(line):
             if event is waiter:
                 del line[place]
@@ -58,7 +58,8 @@ class Waiters:
     def wake_one(self, head: bytes = b"") -> None:
         """A message has come: wake the first in line who takes any message, and all who wait for ones like it.
 
-        b"": it may be any message. To wake a crowd that waits for other ones costs more than to ask for each.
+        `head` is the message's; b"": it is not known, and all who wait for certain ones are woken. To ask whether it
+        fits each of them costs less than to wake a crowd in vain.
         """
         left: deque[tuple[Waiter, Fits | None]] = deque()
         woken = False

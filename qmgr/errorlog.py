@@ -1,6 +1,6 @@
 """The error log: AMQERR01.LOG, as text or JSON; when it is full it becomes 02, and 02 becomes 03.
 
-structlog carries the events; an error log that can't be written is nobody's problem but its own: nothing else happens.
+structlog carries the events. Where the error log can't be written they are lost, and nothing else fails for it.
 """
 
 import contextlib
@@ -110,6 +110,7 @@ class ErrorLogFile:
         self._lock = threading.Lock()
 
     def msg(self, line: str) -> None:
+        """Write an event; structlog calls it so. Raises nothing for want of a disk."""
         data = line.encode("utf-8", "replace") + b"\n"
         with self._lock, contextlib.suppress(OSError):
             if self._file is not None and not self._file.still_open():
@@ -125,15 +126,15 @@ class ErrorLogFile:
                 self._file.truncate(self._length)  # no half a line stands before what comes next
                 raise
             self._length += len(data)
-            if self._closed:  # the last words, after which nobody closes it
+            if self._closed:  # nobody will close it
                 self._close_file()
 
     def _open(self, size: int) -> None:
         self._close_file()
-        self._disk.mkdir(self._directory)  # and none above it: that the queue manager's own is gone is to be seen
+        self._disk.mkdir(self._directory)  # but none above it: that the data directory is gone must be noticed
         newest = self._path(1)
         if self._disk.exists(newest):
-            with contextlib.suppress(PermissionError):  # one that may not be written is put aside as a full one is
+            with contextlib.suppress(PermissionError):  # one that may not be written is renamed as a full one is
                 self._file = self._disk.open(newest)
                 self._length = self._file.size()
                 if self._length + size <= self._config.size:
@@ -146,7 +147,7 @@ class ErrorLogFile:
         self._length = 0
 
     def _reopen(self, size: int) -> None:
-        """Somebody has taken it away, or nobody may look where it is: then what is said goes on into that one."""
+        """The name is gone, or can't be looked up: open a new file; where that fails, go on in the one that is open."""
         taken, length = self._file, self._length
         self._file = None
         try:

@@ -13,7 +13,7 @@ import enum
 import queue
 from typing import Any
 
-# The way out where the system lets nobody have a file:
+# What to do about a file that the system does not let this user have:
 OWNER_ADVICE = "be the user whose it is, or correct its mode or its directory's"
 
 
@@ -21,12 +21,12 @@ MAX_QUOTED = 100  # characters, or bytes, of a value that a sentence shows
 
 
 def quoted(value: object) -> str:
-    """A value that was given, as sentences have it, whatever it is: of a long one its beginning."""
+    """The repr of a value that a caller gave, for the text of an error: of a long one its beginning. Never raises."""
     if isinstance(value, (str, bytes, bytearray)) and len(value) > MAX_QUOTED:
         return f"{value[:MAX_QUOTED]!r}..."
     try:
         text = repr(value)
-    except Exception:  # of an int that has thousands of digits Python makes no text
+    except Exception:  # Python refuses this for an int with thousands of digits, say
         return f"one {type(value).__name__}"
     return text if len(text) <= 4 * MAX_QUOTED else f"{text[: 4 * MAX_QUOTED]}..."
 
@@ -126,7 +126,7 @@ class MQError(Exception):
         return str(self).removesuffix(f" ({self.reason.value} {self.reason.symbol})")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is copied, or comes from another process, has its text already."""
+        """Copies and pickles are made without `__init__`, which would append the reason code once more."""
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
@@ -269,7 +269,7 @@ class Unavailable(MQError):
 
 
 def command_in(holder: str) -> str:
-    """Which command it is that holds a lock, as `pid 4711 (qm repair)`; "" for who runs the queue manager."""
+    """The command that holds a lock: `qm repair` of `pid 4711 (qm repair)`; "" of one that runs the queue manager."""
     return holder.partition(" (")[2].removesuffix(")")
 
 

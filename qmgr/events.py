@@ -80,7 +80,7 @@ class Event:
 
 
 class Events:
-    """What is to be told of one queue manager. Its lock guards this."""
+    """The events of one queue manager that are to be put. Its lock guards this."""
 
     def __init__(self, state: State, now_us: int) -> None:
         self._state = state
@@ -98,12 +98,13 @@ class Events:
     # ---- depth
 
     def rises(self, queue: Queue, count: int, now_us: int) -> None:
-        """So many messages are going to be put."""
+        """To be called before `count` messages are put."""
         if queue.armed & HIGH and queue.depth + count >= queue.high_mark:
             queue.arm(queue.armed & ~HIGH | LOW | FULL)
             self._depth(queue, Reason.Q_DEPTH_HIGH, count, now_us)
 
     def falls(self, queue: Queue, now_us: int) -> None:
+        """To be called after messages were got."""
         if queue.armed & LOW and queue.depth <= queue.low_mark:
             queue.arm(queue.armed & ~LOW | HIGH | FULL)
             self._depth(queue, Reason.Q_DEPTH_LOW, 0, now_us)
@@ -157,10 +158,11 @@ class Events:
     def extents(
         self, current: int, restart: str, media: str, archive: str | None, path: str, name: Callable[[int], str]
     ) -> None:
-        """Number of the extent that is written, `name` of a number; the oldest that restart and media recovery need.
+        """Note an event for each extent that became the current one since the last look, or one for any other change.
 
-        `archive`: the oldest that waits to be reported as archived, "" where none does, None where none has to.
-        One event for each extent that became the current one, also where several were filled since the last look.
+        `current`: its number, of which `name` makes the name. `restart`, `media`: names of the oldest extents that
+        these need. `archive`: the oldest that waits to be reported as archived, "" where none does, None where none
+        has to.
         """
         if self._extents != (current, restart, media):
             before = self._extents[0] if self._extents is not None else current

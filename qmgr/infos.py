@@ -62,7 +62,7 @@ def _shown(text: str) -> str:
 
 @attrs.frozen(kw_only=True)
 class Peer:
-    """Who is at the other end."""
+    """The client at the other end of a connection."""
 
     user: str
     application: str = attrs.field(default="", converter=_shown)  # as it says itself

@@ -115,7 +115,7 @@ class Link:
         self.timeout = timeout
         self._target = target
         self._idle: list[Socket] = []
-        self.lock = threading.Lock()  # of what the threads of a unit of work make but once
+        self.lock = threading.Lock()  # for what threads that share a unit of work must make only once
         self.units = itertools.count(1)
         self.open_units: dict[int, Any] = {}  # those that have begun and not ended, by number
         self.unclosed_cursors: list[int] = []  # cursors that nobody reads any more
@@ -187,7 +187,7 @@ class Link:
     # ---- calls
 
     def exchange(self, frame: bytes, *, waits: bool = False) -> bytes:
-        """Ask, and return the answer. Raises Broken; what is an MQError, or NotSent, leaves nothing asked.
+        """Ask, and return the answer. Raises Broken; after an MQError, or NotSent, nothing was asked.
 
         `waits`: it may take long, and we are told meanwhile that it is at work.
         """
@@ -277,7 +277,7 @@ class Link:
             self._back_out_one()
 
     def _back_out_one(self) -> None:
-        """In a thread of its own: whose call has just been answered does not wait for it, or is struck in it."""
+        """Back one out in a thread of its own, lest a caller whose call was answered wait for it, or interrupt it."""
         with contextlib.suppress(RuntimeError):  # the system has no more threads
             _thread.start_new_thread(self._back_out, ())
 
@@ -294,7 +294,7 @@ class Link:
             self.back_out_later(request)
 
     def _lost(self, sock: Socket, exc: Exception) -> Broken:
-        """The other end is gone."""
+        """Close the session, since the other end is gone; returns what to raise."""
         sockets.close(sock)
         self.close()
         if self.timeout is not None and sockets.is_timeout(exc):
@@ -316,7 +316,7 @@ class Link:
             raise
 
     def _new_socket(self) -> Socket:
-        """A new socket of the session."""
+        """A new socket of the session. Raises NotSent where the session is lost, else MQError."""
         if self.forked:
             raise NotSent("it is the parent's")
         if self.broken:

@@ -77,7 +77,7 @@ class UnitOfWork:
 
     @property
     def _is_open(self) -> bool:
-        """Nobody has said yet how it ends, though the queue manager may have rolled it back."""
+        """The application has not ended it yet, though the queue manager may have rolled it back."""
         return self._unit.state is ACTIVE or self._unit.evicted
 
     def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
@@ -184,11 +184,11 @@ class QueueManager(Operations):
     def __repr__(self) -> str:
         return f"<QueueManager {self.name!r}, {'running' if self.healthy else 'ended'}>"
 
-    # ---- messages
-
     def __reduce__(self) -> NoReturn:
         text = "can't be copied, or sent to another process: have that connect (qmgr.connect) to a daemon (strmqm)"
         raise TypeError(f"{self!r} {text}")
+
+    # ---- messages
 
     def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
         """Put a message outside a unit of work; a persistent one is durable when this returns.
@@ -339,7 +339,7 @@ class QueueManager(Operations):
         with engine.lock:
             found = [unit.xid for unit in engine.state.uows.in_doubt() if unit.xid is not None]
             tail = engine.log.buffer.tail
-        engine.force(tail)  # what a crash could take back is not told: that one is in doubt, or is no more
+        engine.force(tail)  # nobody is told of a prepare, or of the end of one, that a crash could take back
         return found
 
     def resolve(self, xid: Xid, commit: bool) -> None:
@@ -352,8 +352,8 @@ class QueueManager(Operations):
     def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:
         """What became of the unit of work with this id, over any number of restarts; None: the log has it no more.
 
-        For who has lost the answer to a commit. `since`: an LSN before which nothing of it was logged, if that is
-        known; else all of the log is read. A unit that has not ended is ACTIVE or PREPARED.
+        For an application that has lost the answer to a commit. `since`: an LSN before which the unit logged nothing,
+        if that is known; else all of the log is read. A unit that has not ended is ACTIVE or PREPARED.
         """
         return outcome(self._engine, self._retention, unit_id, since)
 
@@ -375,7 +375,7 @@ class QueueManager(Operations):
         self._engine.check()
         check_flag(quiesce, "quiesce")
         session = next((one for one in self.sessions if one.number == number), None)
-        if session is None or type(number) is not int:  # True is the connection 1 otherwise
+        if session is None or type(number) is not int:  # True == 1
             raise Mistake(f"no client has the connection {quoted(number)}", name=self.name)
         if quiesce:
             session.quiesce()

@@ -33,7 +33,7 @@ from qmgr.objects import check_name
 HEAD = struct.Struct("<16sQQ24s24s")
 FACTS = struct.Struct("<BBBBB3xII")  # its first field
 assert HEAD.size == 80 and FACTS.size == 16
-NUMBER_OF_ID = 48  # where that stands which makes the message id unique: 8 bytes, big-endian
+NUMBER_OF_ID = 48  # offset of the part of a message id that makes it unique: 8 bytes, big-endian
 VERSION = 1
 PERSISTENT, IN_GROUP, LAST_IN_GROUP = 1, 2, 4
 NUMBER = struct.Struct("<I")
@@ -188,7 +188,7 @@ def describe(
     properties: Mapping[str, Value] = NO_PROPERTIES,
     group: tuple[bytes, int, bool] | None = None,
 ) -> Descriptor:
-    """`group`: its id, the sequence, and whether that is the last."""
+    """Encode what a put says. `expires` is by the steady clock; `group` is (its id, sequence, is that the last?)."""
     rest = form.encode(), reply_to.encode(), encode_properties(properties)
     flags, number = PERSISTENT if persistent else 0, 0
     if group is not None:
@@ -304,11 +304,11 @@ def decode_properties(data: bytes) -> Mapping[str, Value]:
     return MappingProxyType(properties)
 
 
-# ---- what callers may ask for
+# ---- what callers may ask for: each check raises Mistake, or returns the value as a put takes it
 
 
 def check_head(head: object) -> None:
-    """Raises Mistake where the encoding of a message, all but its body, is none that a put has made."""
+    """Raises Mistake where `head` can't be the encoding, all but the body, of a message that was put."""
     try:
         if not isinstance(head, bytes) or len(head) < HEAD.size or head[0] != VERSION:
             raise ValueError("version or length")
