@@ -103,8 +103,10 @@ class Engine(Holding):
     # ---- gets
 
     def get_first(self, unit: Uow | None, name: Any, ids: Wanted = ANY) -> Message | None:
-        """The usual get: take the message at the front, or the first with these ids, of which `ids` says no more. None
-        where that is not all there is to it: use `get` then.
+        """The usual get: take the message at the front, or the first with these ids, and nothing else of `ids` counts.
+
+        None where that is not all there is to it, as the message is non-persistent or expires, or there is none:
+        nothing was taken, use `get` then.
         """
         queue = self._known(name)
         try:
@@ -141,11 +143,13 @@ class Engine(Holding):
         return Message(body, entry.head, queue.name, backouts)
 
     def get_usual(self, unit: Uow, name: Any) -> Message | None:
-        """The usual get of a unit of work: the message at the front, without a wait. None where that is not all there
-        is to it: nothing was done, use `get_first` then. It calls little of our own, as `put_usual`.
+        """The usual get of a unit of work: the message at the front, without a wait.
+
+        None where that is not all there is to it: nothing was done, use `get_first` then. It has what it needs of our
+        own methods written out, as `put_usual` has: fewer calls take less time.
         """
         if self.refusal is not None or type(name) is not str:
-            return None  # in a forked child nobody may let go of the lock
+            return None  # before the lock is taken: in a forked child nobody lets go of it
         log = self.log
         with self.lock:
             queue = self.state.queues.get(name)
@@ -173,7 +177,7 @@ class Engine(Holding):
 
     def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
         """Take messages in a unit of work. The lock is held."""
-        self._cancel_ahead(unit)  # it is for so many calls, and these count too
+        self._cancel_ahead(unit)  # room is promised for as many calls as MAXUMSGS leaves: fewer after these
         persistent = 0
         try:
             for entry in entries:
@@ -201,9 +205,9 @@ class Engine(Holding):
         seconds = verbs.check_wait(wait)
         deadline = None if not seconds else self.clock.elapsed_ns() + int(seconds * 1e9)
         event: threading.Event | None = None  # in line, or set when there may be something
-        may_read = False  # while the lock is held
-        before = requeue and unit is None  # what was backed out too often goes before, for good
-        looked = not requeue  # whether it has to, though there is a unit of work
+        may_read = False  # segments while the lock is held: once `_index` has read without it what it could
+        before = requeue and unit is None  # messages backed out too often are first moved away, in units of their own
+        looked = not requeue  # is it known whether that has to be so in a unit of work, too?
         try:
             while True:
                 waits = False
@@ -214,7 +218,7 @@ class Engine(Holding):
                         before = unit is None
                     with self.lock:
                         try:
-                            if event is not None and unit is not None:  # by whose end it may have been set
+                            if event is not None and unit is not None:  # the unit's end may have set it
                                 self._remove_waiter(queue, event, unit)
                             if by_alias:
                                 verbs.check_alias(self.state, name, queue, put=False)
@@ -275,7 +279,7 @@ class Engine(Holding):
             unit.waiting = tuple(each for each in unit.waiting if each is not waiter)
 
     def _withdraw_waiter(self, queue: Queue, event: threading.Event, unit: Uow | None) -> None:
-        """Leave the line, and let another one have what the event was set for. It may be said twice."""
+        """Leave the line, and let another one have what the event was set for. May be called twice."""
         with self.lock:
             self._remove_waiter(queue, event, unit)
             if event.is_set():
@@ -284,9 +288,11 @@ class Engine(Holding):
     def get_now(
         self, unit: Uow | None, name: Any, limit: int, wanted: Wanted, *, soon: bool = False
     ) -> tuple[list[Message], int] | None:
-        """Take up to `limit` of the messages that are there; nobody may hear of them before the log is safe up to the
-        LSN, 0: now. None where there is more to it, or segments have to be read: use `get` then. `soon`: the caller
-        forces it next.
+        """Take up to `limit` of the messages that are there, without a wait and without a force.
+
+        Returns them, and the LSN that must be safe before anybody hears of them, or 0. None where there is more to it
+        (an alias, logical order, messages to move away, segments to read): use `get` then. `soon`: the caller forces
+        next.
         """
         queue = self._known(name)
         if queue.name != name or wanted.logical_order or (wanted.backout_requeue and self.requeues(name)):
@@ -307,10 +313,10 @@ class Engine(Holding):
     def hold(
         self, holder: Uow, name: Any, limit: int, waiter: Waiter | None, most_bytes: int
     ) -> tuple[Queue, list[Held], int]:
-        """Lock up to `limit` messages for the holder; nobody may hear of them before the log is safe up to the LSN.
+        """Lock up to `limit` messages for the holder; returns (queue, messages, the LSN to force before they are told).
 
-        Their bodies have `most_bytes`, or more by a part of the last one. Where there is none, `waiter` stands in line:
-        it is set, once, when there may be one.
+        Their bodies come to `most_bytes` at most, but for the last, which may exceed that. Where there is no message,
+        `waiter` stands in line: it is set, once, when there may be one.
         """
         queue = self._known(name)
         moved = 0
@@ -333,7 +339,7 @@ class Engine(Holding):
         return queue, held, max(moved, force)
 
     def _hold_some(self, holder: Uow, queue: Queue, limit: int, most_bytes: int) -> tuple[list[Held], int]:
-        """As many at once as surely fit: what is looked at comes into memory. The lock is held."""
+        """Lock the messages, at a time as many as surely fit: what is looked at comes into memory. The lock is held."""
         held: list[Held] = []
         force = 0
         while limit > 0 and most_bytes > 0:
@@ -356,9 +362,9 @@ class Engine(Holding):
 
     def add_waiter(self, name: Any, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> str:
         """Put the waiter in line: it is set when there may be a message that is wanted, or the unit of work is over.
-        Returns the queue's name, for `remove_waiter`.
 
-        For callers that do not wait inside `get`. Raises Unavailable (2161) when the queue manager is ending.
+        Returns the queue's name, for `remove_waiter`. For callers that do not wait inside `get`. Raises Unavailable
+        (2161) when the queue manager is ending.
         """
         queue = self._known(name)
         with self.lock:
@@ -386,7 +392,7 @@ class Engine(Holding):
         return self.state.queues.get(name if alias is None else alias.target)
 
     def _index(self, queue: Queue, which: int) -> None:
-        """Read what finding messages by this id takes without the lock, so that others go on.
+        """Read, without the lock so that others go on, what it takes to find messages by this id.
 
         What can't be read, or kept, or is rewritten meanwhile, is left to the call that looks for the message.
         """
@@ -430,10 +436,10 @@ class Engine(Holding):
             limit = min(limit, max(1, queue.depth))
             if unit is None or not unit.for_client:
                 limit = min(limit, self._most_gets(2 * QUEUE_PLACE_BYTES if unit is None else 3 * GET_COST))
-            if unit is not None and not unit.for_client:  # what it may still have; with one it is told of the bound
+            if unit is not None and not unit.for_client:  # what it may still have; one is refused by that bound
                 limit = max(1, min(limit, self.max_uncommitted - unit.put_count - len(unit.gets)))
         look_at = limit
-        gone = 0  # of those whose time is over, since others had the lock
+        gone = 0  # expired messages that were removed since others had the lock
         full = True  # `limit` messages are wanted, as long as there is room for expiring those between them
         while True:
             self._room_for_gets(unit, limit)
@@ -456,7 +462,7 @@ class Engine(Holding):
                 if gone >= EXPIRED_CHUNK:
                     self.log.changed.unlocked(self.clock.give_way)
                     gone = 0
-            elif chosen:  # the log has no room for saying so
+            elif chosen:  # the log has no room for that record
                 full = False
             elif look_at > len(expired):
                 return None
@@ -569,17 +575,17 @@ class Engine(Holding):
             raise
 
     def _most_gets(self, cost: int) -> int:
-        """So many gets of this cost the log has room for as it is; a few at least, for which room is made.
+        """How many gets of this cost, in bytes, the log has room for as it is; a few at least, for which room is made.
 
         Nobody's unit of work is rolled back so that a call may take more at once.
         """
-        log, space = self.log, self.log.space  # which is released from `soft` on
+        log, space = self.log, self.log.space  # from `soft` on the release sequence runs
         return max(CHUNK_MESSAGES, (min(space.limit, space.soft) - log.buffer.tail - space.promised) // cost)
 
     def _room_for_gets(self, unit: Uow | None, count: int) -> int:
-        """May so many messages be got, and has the log room for saying so? May let go of the lock for a while.
+        """Check that so many messages may be got, and reserve room in the log. May let go of the lock for a while.
 
-        Returns what is to be promised then for the unit of work.
+        Returns what `_hold_back` is to promise for the unit of work, in bytes; 0 without one.
         """
         if unit is not None:
             return self._room_for_calls(unit, count, 0 if unit.for_client else GET_COST * count, None, 0)
@@ -595,7 +601,7 @@ class Engine(Holding):
     ) -> tuple[list[Entry], list[Entry]]:
         """(the entries that a get takes, those it passes over because their time is over). The lock is held.
 
-        It looks no further where it has passed over many, and `look_at` at least: others may be behind them.
+        It stops at EXPIRED_CHUNK expired messages, or `look_at` if that is more: live ones may be behind them.
         """
         try:
             if limit == 1 and not wanted.selective:
@@ -650,7 +656,7 @@ class Engine(Holding):
             return None
 
     def expire_locked(self, queue: Queue, entries: list[Entry], kept: int = 0) -> bool:
-        """Remove messages whose time is over; False where the log has no room for saying so of all of them.
+        """Remove messages whose time is over; False where some are left: the log has no room, or the queue is gone.
 
         `kept`: bytes of log that are left over for others. May let go of the lock. Nothing is logged once no call is
         taken any more: what an end in order keeps of non-persistent messages is true only if that ends the log.
@@ -686,7 +692,7 @@ class Engine(Holding):
 
     def _browse(self, queue: Queue, before: int, wanted: Wanted) -> Iterator[Message]:
         position, order = BEFORE_ALL, queue.definition.delivery_sequence
-        behind: list[tuple[str, Position]] = []  # in orders that were altered meanwhile, how far it had come
+        behind: list[tuple[str, Position]] = []  # how far it had come in each order, where that was altered meanwhile
         while True:
             with self.lock:
                 verbs.check_get(queue)

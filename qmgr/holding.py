@@ -1,8 +1,7 @@
 """What becomes of messages that are held for a client: they are got, or refused, or given back; see `delivery.py`.
 
-A holder is a unit of work of which nothing is ever logged, and no room in the log is promised for it. So whoever
-accepts or refuses takes over what was held, with the room that this needs, in a unit of work that is logged as any
-other.
+A holder is a unit of work that is never logged and has no room in the log promised. So to accept or refuse messages,
+another unit of work, which is logged as any, takes them over, and the room is promised for that one.
 """
 
 import contextlib
@@ -35,6 +34,7 @@ class Holding(Requeue):
     """Acknowledgements and refusals."""
 
     def new_holder(self, owner: str, thread: Alive | None) -> Uow:
+        """Begin what holds messages for one client. `give_up` ends it."""
         holder = self.new_unit(owner, thread)
         try:
             holder.for_client = True
@@ -70,7 +70,7 @@ class Holding(Requeue):
                 end = max(end, self._take_over_and(self.back_out_later, holder, some))
             except ResourceProblem:
                 self.release(holder, some)
-            except Mistake:  # since just now one of them is not
+            except Mistake:  # one of them is not held any more
                 if not late:
                     raise
                 self.release(holder, some)
@@ -82,6 +82,7 @@ class Holding(Requeue):
             self.release_locked(holder, held)
 
     def release_locked(self, holder: Uow, held: list[Pair]) -> None:
+        """`release` with the lock held. What is not held any more is passed over."""
         still = self._still(holder, held)
         try:
             for pair in still:
@@ -116,7 +117,7 @@ class Holding(Requeue):
         self.state.uows.forget(holder.number, None)
 
     def _take_over_and(self, end: Callable[[Uow], int], holder: Uow, held: list[Pair]) -> int:
-        """A unit of work gets what was held, and ends so; the LSN to force, or 0."""
+        """Have a new unit of work take over held messages, and `end` it; the LSN to force, or 0."""
         unit = self.new_unit(holder.owner, holder.thread)
         try:
             self._take_over(holder, held, unit, 0)
@@ -129,10 +130,9 @@ class Holding(Requeue):
             raise
 
     def _take_over(self, holder: Uow, held: list[Pair], unit: Uow, counted: int) -> None:
-        """The unit of work has got what was held, and room in the log is promised for saying so.
+        """Make held messages gets of the unit of work, and promise room in the log for these. Raises Mistake (2209).
 
-        `counted`: so many of them count towards MAXUMSGS. That is for clients' units of work, and none of what they
-        acknowledge outside of one.
+        `counted`: how many of them count towards MAXUMSGS: all in a client's own unit of work, else none.
         """
         with self.translating(), self.lock:
             self._room_for_calls(unit, counted, GET_COST * len(held), None, 0)

@@ -60,7 +60,7 @@ def never_wait_for_room() -> None:
     _thread.may_not_wait = True
 
 
-Outcome = int | Callable[[], int]  # an LSN to force; or what has to wait for room in the log, and gives it then
+Outcome = int | Callable[[], int]  # an LSN to force; or the work that has to wait for room in the log, and returns it
 
 
 def without_waiting(work: Callable[[], int]) -> Outcome:
@@ -177,6 +177,10 @@ class Logged:
             self._find_room(size, promise + kept, spare=kept > 0)
 
     def _find_room(self, size: int, kept: int, *, spare: bool) -> None:
+        """Have room made, and reserve it; see `_reserve`. `spare` the units of work: it is for a put.
+
+        The lock is held, and let go of meanwhile. Raises WouldWait, ResourceProblem.
+        """
         if getattr(_thread, "may_not_wait", False):
             raise WouldWait
         space, why = self.log.space, ""
@@ -193,7 +197,7 @@ class Logged:
         for _ in range(8):
             self.log.changed.unlocked(make)
             self.check()
-            if spare and kept >= for_gets:  # a put, which leaves alone what is kept by now
+            if spare and kept >= for_gets:  # a put: what is kept for gets may have changed
                 kept, for_gets = kept + space.for_gets - for_gets, space.for_gets
             if self.log.reserve(size, kept):
                 return
