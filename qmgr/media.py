@@ -2,8 +2,8 @@
 
 Recording an image stops nobody: a checkpoint is taken, and the blocks that it refers to are copied to the log while
 work goes on. Recreating a queue stops that queue only: it is built again beside the damaged one, from its image and
-the log up to the moment when calls to it were stopped; what units of work that had used it have done since is added,
-and under the lock the one takes the place of the other.
+the log up to the moment when calls to it were stopped. Then, under the lock, what has become since of units of work
+that had used it is added, and the new queue takes the place of the old one.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ from recovery.uows import Uow
 
 MINUTE_US = 60_000_000
 QUEUES_PER_PIECE = 32  # or aliases, that one piece of the image of all definitions has
-SMALL_ATTRIBUTES_BYTES = 4 << 10  # of the queue manager: so many have room beside the queues of a piece
+SMALL_ATTRIBUTES_BYTES = 4 << 10  # of the queue manager: larger ones have a piece of their own
 PIECE_BYTES = 16 << 10  # of an image that are logged and forced at once
 PAUSE_FACTOR = 4  # times as long as that took, while others write
 MAX_PAUSE_S = 0.002
@@ -84,7 +84,7 @@ class Media:
         with self._one_at_a_time, self._keep_from(self._log.state.head):
             lines: list[tuple[Checkpoint, dict[str, Any]]] = []
             pins: dict[tuple[str, int], int] = {}
-            given_up = False  # it is over: struck here, while another thread takes the checkpoint that calls `hear`
+            given_up = False  # an interrupt has ended this call, while another thread takes the checkpoint
 
             def hear(checkpoint: Checkpoint, catalogue: list[bytes]) -> None:
                 read: dict[tuple[str, int], int] = {}
@@ -174,7 +174,7 @@ class Media:
         end = self._engine.log_own(lambda: record)
         began = clock.elapsed_ns()
         self._engine.force(end)
-        if self._log.buffer.tail not in (end, lsn.page_of(end + PAGE - 1)):  # nobody but the log, that filled the page
+        if self._log.buffer.tail not in (end, lsn.page_of(end + PAGE - 1)):  # not only the log, which fills its page
             clock.wait(threading.Event(), min(PAUSE_FACTOR * (clock.elapsed_ns() - began) / 1e9, MAX_PAUSE_S))
 
     def _parts(self, fields: dict[str, Any], queue: Queue, start: int) -> Iterator[ImagePart]:
@@ -263,7 +263,7 @@ class Media:
     def _when_recorded(self, images: dict[int, image.ImagePlace]) -> dict[int, int]:
         """When the images of these queues were recorded, by the steady clock, which nobody sets back or forth.
 
-        An image says when by the wall clock. It was recorded since the last look where it is not the one of that time.
+        An image says when by the wall clock. One that is new since the last look was recorded between that and now.
         """
         now, before = self._engine.steady.now_us(), self._looked_us
         for number, place in images.items():
@@ -331,7 +331,7 @@ class Media:
 
     def _recreate(self, name: str, progress: Progress) -> int:
         engine, state = self._engine, self._state
-        heard: list[tuple[UnitRecord, int, int, int]] = []
+        heard: list[tuple[UnitRecord, int, int, int]] = []  # what has become of units of work since calls were stopped
         struck: list[BaseException] = []  # what the caller's `progress` has raised
 
         def tell(done: int, total: int) -> None:
@@ -352,19 +352,14 @@ class Media:
                     if self._known(name) is not old:
                         raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
                     place = self._place_of(old)  # an image that has come meanwhile lies behind the other
-                    if not old.damaged:
-                        old.block("it is being recreated")
-                    for unit in state.uows:
-                        if unit.for_client:  # what only a client has is there again, for anybody
-                            engine.release_locked(unit, [get for get in unit.gets if get[0] is old])
-                    engine.log_held()
+                    self._stop_calls(old)
                     until = self._log.buffer.tail
                     users = {unit.number for unit in state.uows if _uses(unit, old)}
                     hear = lambda *said: heard.append(said) if said[0].uow in users else None  # noqa: E731
                     observing.enter_context(state.observed(hear))
                 engine.force(until)
                 self._build(rebuild, place, until, tell)
-                make_dirs(state.disk, state.queue_directory(name))  # else no checkpoint could be taken any more
+                make_dirs(state.disk, state.queue_directory(name))  # where that was lost, checkpoints would fail
                 with engine.lock:
                     if old.deleted:
                         raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
@@ -372,12 +367,7 @@ class Media:
                         rebuild.apply(*said)
                     new = self._replace(old, rebuild)
             except BaseException as exc:
-                made = rebuild.by_id.get(old.id)
-                if made is None or state.by_id.get(old.id) is not made:  # an interrupt may strike when all is done
-                    rebuild.give_up()
-                with engine.lock:
-                    if old.blocked and not old.deleted:
-                        old.unblock()
+                self._give_up(rebuild, old)
                 if exc not in struck and isinstance(exc, (LogError, RecoveryError, KeyError, OSError)):
                     raise self._not_recreated(name, exc) from exc
                 raise
@@ -387,6 +377,23 @@ class Media:
             engine.check()
             engine.say("AMQ9002", text=str(exc))
         return new.depth
+
+    def _stop_calls(self, queue: Queue) -> None:
+        """From now on only units of work that have used the queue change it, by their outcome. The lock is held."""
+        if not queue.damaged:
+            queue.block("it is being recreated")
+        for unit in self._state.uows:
+            if unit.for_client:  # what only a client has is there again, for anybody
+                self._engine.release_locked(unit, [get for get in unit.gets if get[0] is queue])
+        self._engine.log_held()
+
+    def _give_up(self, rebuild: Rebuild, old: Queue) -> None:
+        made = rebuild.by_id.get(old.id)
+        if made is None or self._state.by_id.get(old.id) is not made:  # else an interrupt came when all was done
+            rebuild.give_up()
+        with self._engine.lock:
+            if old.blocked and not old.deleted:
+                old.unblock()
 
     def _not_recreated(self, name: str, exc: Exception) -> MQError:
         """What to raise when recreating the queue ended with `exc`."""
