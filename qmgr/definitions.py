@@ -46,7 +46,7 @@ class Definitions(Units):
         return changed
 
     def _wake(self, name: str) -> None:
-        """A get that waits hears that gets are disabled now."""
+        """Wake the gets that wait at the queue: gets may be disabled now."""
         with self.lock:
             if name in self.state.queues:
                 self.state.queues[name].waiters.wake_all()
@@ -64,6 +64,9 @@ class Definitions(Units):
         return changed
 
     def delete(self, name: Any, *, purge: Any) -> None:
+        check_name(name, "queue")
+        check_flag(purge, "purge")
+
         def record() -> Record:
             queue = self.state.queues.get(name)
             if queue is None:
@@ -95,8 +98,6 @@ class Definitions(Units):
                 )
             return Delete(queue.id)
 
-        check_name(name, "queue")
-        check_flag(purge, "purge")
         self._change(record)
 
     # ---- aliases
@@ -137,7 +138,7 @@ class Definitions(Units):
         self._wake(before.target)
 
     def known_alias(self, name: Any) -> AliasDefinition:
-        """Raises NameError_, UnknownQueue, Mistake (2057) for a queue."""
+        """The alias of this name. Raises NameError_, UnknownQueue, Mistake (2057) for a queue."""
         self.check()
         alias = self.state.aliases.get(name) if isinstance(name, str) else None
         if alias is not None:

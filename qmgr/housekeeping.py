@@ -32,8 +32,8 @@ from recovery.uows import ACTIVE, Uow
 
 RETRY_INTERVAL_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
 CHORES_INTERVAL_NS = 10_000_000_000  # between looks whether a media image or an archive is due
-REPORT_INTERVAL_NS = 60_000_000_000  # of a disk that has no room, which calls and checkpoints try for hours
-NOT_FULL_AFTER_NS = 1_000_000_000  # that a full log has had room again: each unit backed out gives some back
+REPORT_INTERVAL_NS = 60_000_000_000  # between reports that a disk has no room: it may be tried for hours
+NOT_FULL_AFTER_NS = 1_000_000_000  # with room, before a full log is said to be full no more: it comes and goes
 TICK_S = 1.0  # between looks at the clock
 DISK_MARGIN_BYTES = 65536  # that are not counted on: a checkpoint begins new pages
 SWEEP_CHUNK = 100  # expired messages that are removed before others go on
@@ -46,7 +46,7 @@ def _hindrance(exc: OSError | LogDamaged) -> str:
 
 
 def rewrite_reserve(total: int) -> int:
-    """The bytes of a disk of so many that puts leave, to rewrite a segment of which half is gone."""
+    """The bytes that puts leave on a disk of `total` bytes, to rewrite a segment of which half is gone."""
     return min(10 << 20, total // 16)  # segments have 16 MiB, and what one checkpoint appends beyond that
 
 
@@ -70,10 +70,10 @@ class Housekeeper:
         self._errors = errors
         self._clock = clock = engine.clock
         self._sync_ns = sync_ms * 1_000_000  # LogSync=interval; 0: each force syncs, or the system decides
-        self._synced_ns = clock.elapsed_ns()
         self._expiry_ns = expiry_seconds * 1_000_000_000
-        self._swept_ns = clock.elapsed_ns()
-        self._failed_ns = 0
+        # When the log was last synced, expired messages were removed, and chores were done:
+        self._synced_ns = self._swept_ns = self._looked_ns = clock.elapsed_ns()
+        self._failed_ns = 0  # when a checkpoint failed last: it is tried again RETRY_INTERVAL_NS later; 0: at once
         self._hindrance = ""  # what a checkpoint failed for, as in `make_space`
         self._checkpoint_report: tuple[int | None, int] = 0, 0  # errno of one that failed, and when that was said
         self._grow_report: tuple[int | None, int] = 0, 0  # the same of an extent that was to be made for a call
@@ -81,17 +81,16 @@ class Housekeeper:
         self._refused_ns = 0  # when it was said last that puts are refused for that
         self._rewrite_reserve = 0  # bytes left of it for the checkpoint under way
         engine.state.spare_bytes, engine.state.take_room = self._spare_bytes, self._take_room
-        self._looked_ns = clock.elapsed_ns()
         self._chores = chores
         self._chores_thread: Worker | None = None
-        self._checkpoint_thread: ShieldedWorker | None = None  # for the main thread, which may have been struck
+        self._checkpoint_thread: ShieldedWorker | None = None  # for the main thread, which may be interrupted meanwhile
         self._on_failure = on_failure
         self._needed = 0  # bytes of log that room is being made for: no extent is given back that they go to
         self._wake = threading.Event()
         self._ending = False
         self._one_at_a_time = threading.RLock()
-        self._was_full = False
-        self._room_since_ns: int | None = None  # there is room again
+        self._was_full = False  # it was said that the log is full, and not yet that it is so no longer
+        self._room_since_ns: int | None = None  # since when it has room again
         self._thread: Worker | None = None
         self._on_tick: Callable[[], None] = lambda: None
 
@@ -242,7 +241,7 @@ class Housekeeper:
                 self._take(clean, on_taken)
         except (OSError, LogError):
             raise
-        except BaseException:  # one that was struck has closed the log, and whoever waits is to hear of that
+        except BaseException:  # an interrupt has closed the log, and all who wait are to hear of that
             if self._engine.log.failure is not None:
                 self._on_failure(self._engine.log.failure)
             raise
@@ -254,7 +253,7 @@ class Housekeeper:
         self._retention.keep_house()
 
     def _take(self, clean: bool, on_taken: OnTaken) -> None:
-        """An interrupt in the midst of it would stop the queue manager: the main thread has another one take it."""
+        """Take a checkpoint; the main thread has another one do it, as an interrupt would stop the queue manager."""
         if self._thread is not None and not clean and threading.current_thread() is threading.main_thread():
             self._checkpoint_thread = ShieldedWorker(
                 lambda: self._take_and_report(on_taken), f"CHECKPOINT-{self._engine.name}"
@@ -267,7 +266,7 @@ class Housekeeper:
         self._checkpointer.take(clean=clean, on_taken=on_taken)
 
     def _take_and_report(self, on_taken: OnTaken) -> None:
-        """Take a checkpoint; tell of a failure here, since whoever waited for it may have been struck."""
+        """Take a checkpoint; tell of a failure here, since the call that waits for it may have been interrupted."""
         try:
             self._checkpointer.take(on_taken=on_taken)
         except BaseException as exc:
@@ -295,7 +294,7 @@ class Housekeeper:
         return True
 
     def _gives_back_files(self, exc: OSError) -> bool:
-        """Have descriptors run out, and were there files of ours open only because they may be read again?"""
+        """If descriptors have run out, close the files that are open only to be read again; True if there were any."""
         if exc.errno not in NO_DESCRIPTORS:
             return False
         with self._engine.lock:
@@ -325,8 +324,10 @@ class Housekeeper:
             log.space.set_put_limit(put_limit)
 
     def _room(self) -> tuple[int, int]:
-        """(bytes for messages, all bytes) of the file system of the queues; more than anybody needs where that can't be
-        told. What a checkpoint appends to a queue begins a page."""
+        """(bytes free for messages, all bytes) of the file system of the queues; NO_LIMIT where that can't be told.
+
+        What a checkpoint appends to a queue begins a page, so some pages of each queue are not counted as free.
+        """
         state = self._engine.state
         with contextlib.suppress(OSError):
             free, total = state.disk.free_bytes(state.directory)
@@ -343,9 +344,10 @@ class Housekeeper:
         return self._room()[0] - (self._engine.log.buffer.tail - self._unwritten_from())
 
     def _take_room(self, size: int, rewrites: bool) -> bool:
-        """May a checkpoint take so many bytes of the disk for what may stay where it is? Puts then go less far.
+        """Grant a checkpoint `size` bytes of the disk to move what may also stay where it is; False: there is no room.
 
-        All but what they leave for rewriting is granted to them, and not looked at again until the checkpoint is over.
+        All that is free is granted to puts by the put limit, but for the rewrite reserve, which `rewrites` use first;
+        so the limit goes down. `_look_at_disk` does not raise it again until the checkpoint is over.
         """
         log = self._engine.log
         with log.lock:
@@ -360,7 +362,10 @@ class Housekeeper:
             return True
 
     def _make_disk_room(self, size: int, own: int) -> str:
-        """For a put that finds none: take a checkpoint, which may give some back, but not for each such put."""
+        """For a put that finds no room on the disk: a checkpoint may give some back, but is not tried for each put.
+
+        Returns "" where the put fits, else why not, and what to do, as a sentence.
+        """
         log, now = self._engine.log, self._clock.elapsed_ns()
 
         def fits() -> bool:
@@ -400,19 +405,19 @@ class Housekeeper:
             return self._engine.log.grow()
 
     def make_space(self, size: int, promise: int, spare: bool) -> str:
-        """A call found no room: bring in a secondary, else release space. "", or why there is none.
+        """A call found no room in the log: take a checkpoint, else bring in a secondary, else release space.
 
-        `spare` the units of work, if it is the disk that is full: it is a put that waits, and not a get. Its promise
-        has what is kept for gets. No way: why, and what to do, as a sentence.
+        Returns "" where the call may try again, else why not, and what to do, as a sentence. `spare` the units of work
+        if it is the disk that is full: the call is a put, whose `promise` includes what is kept for gets.
         """
         log = self._engine.log
         hindered = ""  # by the disk, or for want of descriptors
-        if spare and promise >= log.space.for_gets:  # less is asked for by what adds nothing to that disk
+        if spare and promise >= log.space.for_gets:  # calls that add no messages ask for less
             own = promise - log.space.for_gets
             promise = own + log.space.usual_for_gets
             if self._fits(size, promise):
                 return self._make_disk_room(size, own)
-        with self._awaiting(), self._one_at_a_time:  # which a checkpoint under way may have made
+        with self._awaiting(), self._one_at_a_time:  # a checkpoint that was under way may have made room
             if self._fits(size, promise) or (self._move_head() and self._fits(size, promise)):
                 return ""
         try:
@@ -421,10 +426,7 @@ class Housekeeper:
                 return ""
         except (OSError, LogDamaged) as exc:  # nothing has changed
             hindered = _hindrance(exc)
-            now, why = self._clock.elapsed_ns(), getattr(exc, "errno", None)
-            if why != self._grow_report[0] or now - self._grow_report[1] >= REPORT_INTERVAL_NS:
-                self._grow_report = why, now
-                self._errors.say("AMQ6708", text=str(exc))
+            self._report_no_secondary(exc)
         with self._awaiting(), self._one_at_a_time:
             with log.lock:
                 space = log.space
@@ -444,6 +446,12 @@ class Housekeeper:
                 return log_full_text(self._engine.name, hindered or self._hindrance or LOG_FULL_ADVICE)
             return ""
 
+    def _report_no_secondary(self, exc: OSError | LogDamaged) -> None:
+        now, why = self._clock.elapsed_ns(), getattr(exc, "errno", None)
+        if why != self._grow_report[0] or now - self._grow_report[1] >= REPORT_INTERVAL_NS:
+            self._grow_report = why, now
+            self._errors.say("AMQ6708", text=str(exc))
+
     def _fits(self, size: int, promise: int) -> bool:
         log = self._engine.log
         with log.lock:
@@ -451,7 +459,7 @@ class Housekeeper:
 
     @contextlib.contextmanager
     def _awaiting(self) -> Iterator[None]:
-        """In the block a checkpoint gives way to nobody."""
+        """In the block a checkpoint does not pause for other calls: one waits for it."""
         awaited = self._engine.state.awaited
         awaited.append(None)
         try:
@@ -475,7 +483,7 @@ class Housekeeper:
     def release(self, needed: int = 0, *, spare: bool = False) -> None:
         """The release sequence, until the log is below its threshold and `needed` bytes fit.
 
-        `spare` the units of work as long as it is below: the disk is full and not the log.
+        `spare` the units of work once the log is below its threshold: it is the disk that is full, not the log.
         """
         log, engine = self._engine.log, self._engine
         rolled: list[Uow] = []
@@ -529,9 +537,9 @@ class Housekeeper:
             self._engine.log_held(unit)
             self._engine.make_room_for_end(unit)
             if self._engine.refusal is not None:
-                return False  # it has ended meanwhile, and what comes behind its last checkpoint would undo that
+                return False  # the queue manager has ended; a record behind its last checkpoint would undo that
             if self._engine.state.uows.get(unit.number) is not unit:
-                return True  # the unit has
+                return True  # the unit of work has ended by itself
             since = datetime.datetime.fromtimestamp(unit.logged / 1e6, datetime.UTC).isoformat(timespec="seconds")
             active = unit.state is ACTIVE
             if active:
