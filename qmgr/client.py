@@ -79,7 +79,7 @@ class Connection:
         self._target = target
         self._application = application
         self._connecting = threading.Lock()
-        self._unknown_units: OrderedDict[int, int] = OrderedDict()  # id -> LSN before which it logged nothing
+        self._unknown_units: OrderedDict[int, int] = OrderedDict()  # id -> LSN before which it logged nothing, or 0
         self._closed = False
         self._link = Link(target, application, timeout)
         _connections.add(self)
@@ -96,7 +96,7 @@ class Connection:
     # ---- the connection
 
     def _connected(self) -> Link:
-        """The link; a new one where it was lost. Raises Unavailable (2018) once this is closed; 2009, 2059."""
+        """The link; a new one where it was lost. Raises Unavailable: 2018, closed; 2009, lost just now; 2059."""
         link = self._link
         if link.broken or self._closed:
             return self._reconnect()
@@ -446,7 +446,7 @@ class _Cursor:
 
     def __del__(self) -> None:
         if self.number and not self.link.broken:
-            self.link.unclosed_cursors.append(self.number)  # by the next `_stream`: garbage is collected anywhere
+            self.link.unclosed_cursors.append(self.number)  # left to the next `_stream`: __del__ may run anywhere
 
 
 class RemoteReplay:

@@ -13,9 +13,10 @@ from recovery.records import AlterQmgr, Define, DefineAlias, Delete, DeleteAlias
 
 
 class Definitions(Units):
-    """What there is on one queue manager, by name."""
+    """Changes of queues, aliases and the queue manager; each raises ResourceProblem where the log has no room."""
 
     def define(self, name: Any, attributes: dict[str, Any]) -> QueueDefinition:
+        """Define a local queue; returns its definition, but for the id. Raises NameError_, AlreadyExists, Mistake."""
         check_name(name, "queue")
         plain = with_attributes(QueueDefinition(name=name), attributes)
 
@@ -34,6 +35,7 @@ class Definitions(Units):
             raise AlreadyExists(f"{name!r} is an alias; use alter_alias to change it", name=name)
 
     def alter(self, name: Any, attributes: dict[str, Any]) -> QueueDefinition:
+        """Change attributes of a local queue; returns its definition. Raises UnknownQueue, Damaged, Mistake."""
         changed = with_attributes(verbs.local_queue(self.state, name).definition, attributes)
 
         def record() -> Record:
@@ -52,6 +54,7 @@ class Definitions(Units):
                 self.state.queues[name].waiters.wake_all()
 
     def alter_qmgr(self, attributes: dict[str, Any]) -> QmgrDefinition:
+        """Change attributes of the queue manager; returns all of them. Raises Mistake."""
         changed = with_attributes(self.state.qmgr, attributes)
 
         def record() -> Record:
@@ -64,6 +67,7 @@ class Definitions(Units):
         return changed
 
     def delete(self, name: Any, *, purge: Any) -> None:
+        """Delete a local queue, `purge`: with its messages. Raises UnknownQueue, ObjectInUse (2042, 2055), Mistake."""
         check_name(name, "queue")
         check_flag(purge, "purge")
 
@@ -103,6 +107,7 @@ class Definitions(Units):
     # ---- aliases
 
     def define_alias(self, name: Any, target: Any, attributes: dict[str, Any]) -> AliasDefinition:
+        """Define an alias of a queue that need not be there yet. Raises NameError_, AlreadyExists, Mistake."""
         check_name(name, "alias")
         alias = with_attributes(AliasDefinition(name=name, target=target), attributes)
 
@@ -114,6 +119,7 @@ class Definitions(Units):
         return alias
 
     def alter_alias(self, name: Any, attributes: dict[str, Any]) -> AliasDefinition:
+        """Change attributes of an alias; returns its definition. Raises UnknownQueue, Mistake."""
         before = changed = self.known_alias(name)
 
         def record() -> Record:
@@ -127,6 +133,7 @@ class Definitions(Units):
         return changed
 
     def delete_alias(self, name: Any) -> None:
+        """Delete an alias; its queue stays. Raises UnknownQueue, Mistake."""
         before = self.known_alias(name)
 
         def record() -> Record:

@@ -105,8 +105,8 @@ class Engine(Holding):
     def get_first(self, unit: Uow | None, name: Any, ids: Wanted = ANY) -> Message | None:
         """The usual get: take the message at the front, or the first with these ids, and nothing else of `ids` counts.
 
-        None where that is not all there is to it, as the message is non-persistent or expires, or there is none:
-        nothing was taken, use `get` then.
+        None where there is more to it, as with a message that is non-persistent or expires, or with none: nothing was
+        taken, use `get` then.
         """
         queue = self._known(name)
         try:
@@ -313,7 +313,7 @@ class Engine(Holding):
     def hold(
         self, holder: Uow, name: Any, limit: int, waiter: Waiter | None, most_bytes: int
     ) -> tuple[Queue, list[Held], int]:
-        """Lock up to `limit` messages for the holder; returns (queue, messages, the LSN to force before they are told).
+        """Lock up to `limit` messages for the holder; returns (queue, messages, the LSN to force before they are sent).
 
         Their bodies come to `most_bytes` at most, but for the last, which may exceed that. Where there is no message,
         `waiter` stands in line: it is set, once, when there may be one.
@@ -436,7 +436,7 @@ class Engine(Holding):
             limit = min(limit, max(1, queue.depth))
             if unit is None or not unit.for_client:
                 limit = min(limit, self._most_gets(2 * QUEUE_PLACE_BYTES if unit is None else 3 * GET_COST))
-            if unit is not None and not unit.for_client:  # what it may still have; one is refused by that bound
+            if unit is not None and not unit.for_client:  # what MAXUMSGS leaves; where that is 0, the one is refused
                 limit = max(1, min(limit, self.max_uncommitted - unit.put_count - len(unit.gets)))
         look_at = limit
         gone = 0  # expired messages that were removed since others had the lock

@@ -24,7 +24,7 @@ END_PLACE = 1 << SEQUENCE_BITS + 8  # behind all
 
 
 def place_of(position: Position) -> int:
-    """Above 0 for any message: a level is -9 to 0, and that of BEFORE_ALL -10."""
+    """The position as one number, above 0 for any message: a level is -9 to 0, and that of BEFORE_ALL -10."""
     return (position[0] + 10) << SEQUENCE_BITS | position[1]
 
 

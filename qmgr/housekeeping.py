@@ -346,8 +346,8 @@ class Housekeeper:
     def _take_room(self, size: int, rewrites: bool) -> bool:
         """Grant a checkpoint `size` bytes of the disk to move what may also stay where it is; False: there is no room.
 
-        All that is free is granted to puts by the put limit, but for the rewrite reserve, which `rewrites` use first;
-        so the limit goes down. `_look_at_disk` does not raise it again until the checkpoint is over.
+        The put limit grants all free room to puts already, but for the rewrite reserve. So `rewrites` take from that
+        first; the rest lowers the limit, and `_look_at_disk` does not raise it until the checkpoint is over.
         """
         log = self._engine.log
         with log.lock:

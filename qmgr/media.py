@@ -174,7 +174,7 @@ class Media:
         end = self._engine.log_own(lambda: record)
         began = clock.elapsed_ns()
         self._engine.force(end)
-        if self._log.buffer.tail not in (end, lsn.page_of(end + PAGE - 1)):  # not only the log, which fills its page
+        if self._log.buffer.tail not in (end, lsn.page_of(end + PAGE - 1)):  # others log too: FILL alone ends a page
             clock.wait(threading.Event(), min(PAUSE_FACTOR * (clock.elapsed_ns() - began) / 1e9, MAX_PAUSE_S))
 
     def _parts(self, fields: dict[str, Any], queue: Queue, start: int) -> Iterator[ImagePart]:
@@ -331,7 +331,7 @@ class Media:
 
     def _recreate(self, name: str, progress: Progress) -> int:
         engine, state = self._engine, self._state
-        heard: list[tuple[UnitRecord, int, int, int]] = []  # what has become of units of work since calls were stopped
+        heard: list[tuple[UnitRecord, int, int, int]] = []  # records of units of work since calls were stopped
         struck: list[BaseException] = []  # what the caller's `progress` has raised
 
         def tell(done: int, total: int) -> None:
