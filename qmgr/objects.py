@@ -16,7 +16,7 @@ UNLIMITED = 999_999_999
 
 
 def check_name(name: object, what: str, reason: Reason = Reason.OBJECT_NAME_ERROR) -> str:
-    """`name` when it can be one: 1 to 48 of A-Z a-z 0-9 . / _ %."""
+    """Return `name`, if it is a valid one: 1 to 48 of A-Z a-z 0-9 . / _ %. Raises NameError_."""
     if isinstance(name, str) and NAME.fullmatch(name):
         return name
     use = "use 1 to 48 of the characters A-Z a-z 0-9 . / _ %"
@@ -29,7 +29,7 @@ def check_name(name: object, what: str, reason: Reason = Reason.OBJECT_NAME_ERRO
 
 
 def is_event_queue(name: str) -> bool:
-    """Does the queue manager put its events there? Of what happens to these queues there are none."""
+    """Does the queue manager put its events there? Such queues have no depth and inhibit events of their own."""
     return name.startswith("SYSTEM.ADMIN.") and name.endswith(".EVENT")
 
 
@@ -43,7 +43,7 @@ def unmangle(name: str) -> str:
 
 
 def is_mangled(name: str) -> bool:
-    """Can the file name stand for an object? Else it is somebody else's: lost+found, say, or .nfs0001."""
+    """Can the file name stand for an object? Any other, such as lost+found or .nfs0001, is none of ours."""
     return mangle(name) == name and NAME.fullmatch(unmangle(name)) is not None
 
 
@@ -60,18 +60,21 @@ def _whole(low: int, high: int) -> Any:
 
 
 def check_flag(value: object, name: str) -> bool:
-    """Raises Mistake (2046)."""
+    """Return `value`, if it is a bool. Raises Mistake (2046)."""
     if not isinstance(value, bool):
         raise Mistake(f"{name} is True or False, not {quoted(value)}", reason=Reason.OPTIONS_ERROR)
     return value
 
 
 def several(value: Any) -> Any:
-    """The list of what an argument names, up to what is no text; the call refuses that, and what is not several."""
+    """`value` as a list, if it is an iterable of names; text, and what is no iterable, as it is.
+
+    The list ends with the first element that is no text, which the call refuses: a range, say, may not fit into memory.
+    """
     if isinstance(value, str) or not isinstance(value, Iterable):
         return value
     named = []
-    for one in value:  # of a range, say, there may be more than memory holds
+    for one in value:
         named.append(one)
         if not isinstance(one, str):
             break
@@ -79,7 +82,7 @@ def several(value: Any) -> Any:
 
 
 def check_progress(progress: object) -> None:
-    """Raises Mistake (2046)."""
+    """Raises Mistake (2046) for what can't be called."""
     if not callable(progress):
         text = f"progress is a function that is told the bytes done and of how many, not {quoted(progress)}"
         raise Mistake(text, reason=Reason.OPTIONS_ERROR)
@@ -112,7 +115,7 @@ def _queue_or_blank(_: object, attribute: "attrs.Attribute[str]", value: str) ->
 
 
 def _or_the_queues(check: Any) -> Any:
-    """None as well: that of the queue counts."""
+    """As `check`, and None is allowed: then the queue's own value counts."""
 
     def check_if_said(of: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
         if value is not None:
@@ -136,7 +139,7 @@ class QueueDefinition:
     """A local queue. Attributes are those of DEFINE QLOCAL, in words."""
 
     name: str
-    id: int = 0  # number of the queue in log records; given by the queue manager, never again
+    id: int = 0  # number of the queue in log records; given by the queue manager, and never to another queue
     description: str = attrs.field(default="", validator=_text(64))  # DESCR
     put_enabled: bool = attrs.field(default=True, validator=_flag)  # PUT
     get_enabled: bool = attrs.field(default=True, validator=_flag)  # GET
@@ -179,7 +182,7 @@ class AliasDefinition:
 
 
 def _known(kind: type[attrs.AttrsInstance], fields: dict[str, Any]) -> dict[str, Any]:
-    """Without the fields that a later version has added: it works without them within a format."""
+    """`fields` without those that a later version has added: within one format all of these may be left out."""
     names = attrs.fields_dict(kind)
     return {name: value for name, value in fields.items() if name in names}
 
@@ -241,7 +244,7 @@ class QmgrDefinition:
 
 def read_qmgr(fields: dict[str, Any]) -> QmgrDefinition:
     """The definition that was encoded, perhaps by a version that knew fewer attributes, or more."""
-    said = {"max_message_length": MAX_MESSAGE_LENGTH} | _known(QmgrDefinition, fields)  # what was possible stays so
+    said = {"max_message_length": MAX_MESSAGE_LENGTH} | _known(QmgrDefinition, fields)  # it once had no limit
     grants = [Grant(**_known(Grant, one)) for one in said.pop("authorities", ())]
     return QmgrDefinition(**said, authorities=grants)
 

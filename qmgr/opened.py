@@ -1,7 +1,6 @@
-"""Blocks of segments that gets of many have read: such a get mostly takes a part of one.
+"""A cache of segment blocks: a get of many messages mostly takes a part of the last one that it reads.
 
-A queue has at most one, the one that was read last, and only so many queues have one. The queue manager's lock
-guards them.
+It holds one block of a queue, the one read last, for MAX_BLOCKS queues at most. The queue manager's lock guards it.
 """
 
 from collections import OrderedDict
@@ -32,7 +31,7 @@ def open_block(data: bytes, segment: Segment, block: Block) -> Opened:
 
 
 class LastOpened:
-    """The block of each queue that was opened last."""
+    """The block that was opened last, of each queue."""
 
     def __init__(self) -> None:
         self._blocks: OrderedDict[int, Opened] = OrderedDict()  # by the queue's number, the last one used at the end

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from logger.disk import NO_DESCRIPTORS, Disk, File
 
 MAX_FILES = 256
-SHARE = 16  # of what the process may have open at once, the part that may be these
+SHARE = 16  # one in so many of the file descriptors that the process may have
 
 
 def segment_path(directory: str, number: int) -> str:
@@ -17,11 +17,11 @@ def segment_path(directory: str, number: int) -> str:
 
 
 class OpenFiles:
-    """The open files of the segments of one queue manager, by segment, the one that was read last at the end."""
+    """The open segment files of one queue manager."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._files: OrderedDict[int, File] = OrderedDict()
+        self._files: OrderedDict[int, File] = OrderedDict()  # by segment number, the one read last at the end
         self._most = min(MAX_FILES, disk.max_descriptors() // SHARE)
 
     def __len__(self) -> int:
@@ -52,8 +52,8 @@ class OpenFiles:
             return self._disk.open_read(path)
 
     def close(self, segment: int) -> None:
-        """The segment is no more: what its file takes of the disk is given back when nobody has it open."""
-        with contextlib.suppress(KeyError, OSError):  # it was only read: whatever its end is, nothing is lost by it
+        """Close the file, if it is open: one that was deleted takes room on the disk until then."""
+        with contextlib.suppress(KeyError, OSError):  # it was only read, so nothing is lost if this fails
             self._files.pop(segment).close()
 
     def close_all(self) -> None:
@@ -61,6 +61,6 @@ class OpenFiles:
             self.close(segment)
 
     def end(self) -> None:
-        """Leave none open any more."""
+        """Close all of them, and leave none open from now on."""
         self._most = 0
         self.close_all()

@@ -43,7 +43,7 @@ def describe_queue(queue: Queue) -> dict[str, Any]:
 
 
 def _age(older_than: object) -> int:
-    """The seconds that this says, rounded up: nothing goes that is younger. Raises Mistake."""
+    """`older_than` in seconds, rounded up, so that nothing younger goes. Raises Mistake."""
     if isinstance(older_than, str):
         try:
             return parse_age(older_than)
@@ -81,11 +81,10 @@ class Operations(Running):
         ]
 
     def force(self, lsn: int) -> None:
-        """Wait until the log is on disk up to the LSN, with all who wait for it. Raises Mistake behind its end."""
-        if (
-            type(lsn) is not int or not 0 <= lsn <= self._log.buffer.tail
-        ):  # who writes for all others would never be done
-            raise Mistake(f"{quoted(lsn)} is no LSN of this log; it ends at {self._log.buffer.tail}")
+        """Wait until the log is on disk up to `lsn`; one force serves all who wait. Raises Mistake beyond its end."""
+        tail = self._log.buffer.tail
+        if type(lsn) is not int or not 0 <= lsn <= tail:  # a force of what is not there would never end
+            raise Mistake(f"{quoted(lsn)} is no LSN of this log; it ends at {tail}")
         self._engine.force(lsn)
 
     def checkpoint(self) -> None:
@@ -125,7 +124,7 @@ class Operations(Running):
         """Move the log extents that no restart needs to the archive; what was done, or would be.
 
         `older_than`: seconds since an extent was last written, 0 or more, or an age such as "36h". Each is copied, read
-        back and compared before the original goes. `progress(done, total)` hears of bytes. Linear logging only.
+        back and compared before the original goes. `progress(done, total)` is called with bytes. Linear logging only.
         """
         return self._keep_extents(Action.ARCHIVE, older_than, dry_run, progress)
 
@@ -160,8 +159,8 @@ class Operations(Running):
     def advance_log(self) -> str:
         """Go on in a new log extent, whose name is returned: the one so far can be archived then. Linear logging only.
 
-        A checkpoint is the first that is written there, so that a restart needs the old one no longer than it must.
-        Raises ResourceProblem (2102), StorageFull (2192) when the disk has no room for the checkpoint.
+        A checkpoint is taken in the new one at once, so that a restart soon does not need the old one. Raises
+        ResourceProblem (2102), StorageFull (2192) when the disk has no room for the checkpoint.
         """
         self._retention.advance()
         self.checkpoint()
@@ -190,7 +189,7 @@ class Operations(Running):
             ) from exc
 
     def note_archived(self, extent: str, *, all_before: bool = False) -> None:
-        """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
+        """Note that others have archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
         check_flag(all_before, "all_before")
         try:
             self._retention.note_archived(extent, all_before=all_before)

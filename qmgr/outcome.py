@@ -1,10 +1,10 @@
 """The outcome of a unit of work, found in the log: for a client that lost the answer to a commit.
 
-The outcome of a unit is one record. Where there is none it was backed out: by its application, or by a restart before
-anything of it was logged. That holds only if all of the log is there from where the unit began; else nobody knows.
-Of units that had non-persistent messages only nothing is logged; those that were committed last are in memory and, over
-an end in order, in the checkpoint. Nobody knows of one that may have been forgotten. A crash takes their messages,
-and with them that they were committed. A unit that has done nothing counts as backed out.
+The outcome of a unit is one record. A unit without one was backed out: by its application, or by a restart before
+anything of it was logged. That holds only if all of the log is there from where the unit began; else the outcome is
+not known. Units with non-persistent messages only log nothing: the last ones that were committed are remembered, in
+memory and, over an end in order, in the checkpoint; of those forgotten the outcome is not known. A crash takes their
+messages, and with them that they were committed. A unit that has done nothing counts as backed out.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     """What became of unit of work `number`; None where the log does not reach back to it.
 
     `since`: an LSN before which it has logged nothing; 0: not known, and then all of the log is read. Raises Mistake
-    for a number that is of no start of this queue manager, Unavailable, also where an archive is away that may have it.
+    for a number that no unit has had yet, Unavailable where the log can't be read or the archive that may tell is away.
     """
     engine.check()
     if type(number) is not int or not NUMBERS_PER_EPOCH < number < engine.next_number() or type(since) is not int:
@@ -75,19 +75,20 @@ def _search_repeatedly(engine: Engine, number: int, since: int, tail: int) -> Uo
 
 
 def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | None:
+    """What the log says; None where it may not reach back to where the unit began. Raises LogDamaged, OSError."""
     log = engine.log
     epoch, size = number // NUMBERS_PER_EPOCH, log.state.extent_bytes
     first = log.reaches_back_to()
     start = max(since, first)
-    whole = first <= since <= tail
+    whole = first <= since <= tail  # is all that the unit has logged among what is read?
     with contextlib.closing(log.live_reader()) as reader:
         for count, raw in enumerate(reader.records(start, durable=tail, resync=True, until=tail)):
             if raw.uow == number and raw.kind in OUTCOMES:
                 return OUTCOMES[raw.kind]
-            if not whole and raw.kind == Kind.START_CHECKPOINT:  # it began behind this, and is told of wholly
+            if not whole and raw.kind == Kind.START_CHECKPOINT:  # which says whether the unit began behind it
                 next_number = next_unit(raw)
                 whole = next_number is not None and next_number <= number
-            if not count:  # an older start is told of: so all of this one is; or it is the log's very beginning
+            if not count:  # an earlier epoch's, or the very first of the log: all of the unit's epoch is there
                 whole = whole or raw.epoch < epoch or (raw.epoch == epoch and first == size)
             if not count % YIELD_EVERY_RECORDS:
                 engine.clock.give_way()

@@ -49,8 +49,9 @@ def own(
 ) -> Ownership:
     """Own the queue manager until the locks are released or the process ends. Raises InUse, saying who has it.
 
-    The log, if there is one, has a lock of its own, since a copy of the data would lead to the same log. `command`: one
-    that works on the files, and does not run the queue manager. Raises Unavailable on a Python without the GIL.
+    The log, if there is one, has a lock of its own, since a copy of the data would lead to the same log. `command`: the
+    command that works on the files, where that is not to run the queue manager. Raises Unavailable on a Python without
+    the GIL.
     """
     held = held or Ownership()
     refuse_without_gil(location.name)

@@ -22,18 +22,18 @@ class Packed:
         self.lengths = lengths  # bytes of each message
         self.data = data
         self.at = at  # where in the data the first one begins; the last one ends where the data does
-        self._head = head  # bytes of each head, where these are as long as each other, and bodies too; else 0
+        self._head = head  # bytes of each head, if all heads have one length, and all bodies; 0: else
 
     def some(self, first: int, end: int) -> Messages:
-        """The messages from one of them up to another."""
+        """The messages from number `first` up to `end`, which is not among them."""
         heads, bodies = zip(*self.pairs(first, end), strict=True)
         return heads, bodies
 
     def pairs(self, first: int, end: int) -> Iterable[tuple[bytes, bytes]]:
-        """(head, body) of each of them."""
+        """(head, body) of each of these."""
         head, lengths = self._head, self.lengths
         if head == NOT_KNOWN:
-            head = self._head = _head(self.data, self.at, lengths)
+            head = self._head = _head_bytes(self.data, self.at, lengths)
         if not head:
             return _apart(self.data, self.at + sum(lengths[:first]), lengths[first:end])
         length = lengths[0]
@@ -41,7 +41,7 @@ class Packed:
         return cast("Iterable[tuple[bytes, bytes]]", struct.iter_unpack(f"{head}s{length - head}s", data))
 
     def behind(self, count: int) -> "Packed":
-        """The same without the first ones, so many; those left are copied, as they are to be all that is kept."""
+        """Without the first `count`. The others are copied, so that their bytes alone stay in memory."""
         lengths = self.lengths
         return Packed(lengths[count:], self.data[self.at + sum(lengths[:count]) :], head=self._head)
 
@@ -54,8 +54,8 @@ def _apart(data: bytes, at: int, lengths: Sequence[int]) -> Iterator[tuple[bytes
         yield data[begin:body], data[body:end]
 
 
-def _head(data: bytes, at: int, lengths: Sequence[int]) -> int:
-    """Bytes of each head of the messages of these lengths from byte `at` on; 0: some differ, or bodies do."""
+def _head_bytes(data: bytes, at: int, lengths: Sequence[int]) -> int:
+    """Bytes of each head of the messages of these lengths from byte `at` on; 0: heads differ in length, or bodies."""
     length, count = lengths[0], len(lengths)
     if lengths.count(length) < count:
         return 0

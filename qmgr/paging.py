@@ -1,4 +1,4 @@
-"""A queue's messages between memory and segments: lanes, what of them was let go of, and reading it again.
+"""A queue's messages between memory and segments: what is in memory, letting it go, and reading it again.
 
 Beyond the queue's buffer messages leave memory once a checkpoint has put them into a segment, the last ones first; they
 are read again a block at a time.
@@ -16,7 +16,7 @@ from qmgr.segments import Block, Cell, Segment, SegmentReader, table_of
 from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 
-SCAN_MESSAGES = 10_000  # expired ones that one look through all that is in memory finds
+SCAN_MESSAGES = 10_000  # expired ones that one look through all that is in memory takes, at most
 
 
 class Paging:
@@ -34,16 +34,16 @@ class Paging:
         self.buffers = buffers
         self.depth = 0  # what is ready, and puts that are not committed yet
         self.uncommitted = 0  # puts and gets of units of work that have not ended
-        self.expiring = 0  # messages that have been added with a time to expire, at least
+        self.expiring = 0  # messages that expire, or more: a restart counts all of a block in which one does
         self.memory_bytes = [0, 0]  # bytes of memory that non-persistent and persistent entries take, about
         self.snapshot_before = 0  # while a checkpoint writes: it is of messages before this sequence
-        self.half_changed = False  # a change in memory is under way; found set after an interrupt, all stops
+        self.half_changed = False  # a change in memory is under way; if an interrupt leaves it set, all stops
         self.backed_out = Backouts(), Backouts()  # of non-persistent and of persistent messages
         self.segments: dict[int, Segment] = {}  # in the order of their sequences
         self._lanes: dict[int, Lane] = {}  # by twice the priority, and 1 more for persistent messages
         self._occupied = 0  # a bit for each lane that may have entries
-        self._resident: dict[int, Entry] = {}  # by sequence: in memory, though a block may be read that has it too
-        self._resident_cells: set[tuple[int, int]] = set()  # (segment, cell) of those: few are read for nothing
+        self._resident: dict[int, Entry] = {}  # by sequence: what is in memory between paged neighbours
+        self._resident_cells: set[tuple[int, int]] = set()  # (segment, cell) of those: a search by id leaves them out
         self._arrays = arrays
         self._by_id: dict[int, MemoryIndex] = {}  # MESSAGE_ID, CORRELATION_ID, GROUP_ID: entries in memory, ready ones
         self._by_sequence: dict[int, Entry] | None = None
@@ -75,7 +75,7 @@ class Paging:
                     self._page_in(lane)
 
     def _lane(self, of: Entry | MessageRun) -> Lane:
-        """Where that belongs; it counts as occupied from now on."""
+        """The lane of an entry or a run, which counts as occupied from now on."""
         number = of.priority << 1 | of.persistent
         self._occupied |= 1 << number
         return self._lanes.get(number) or self._new_lane(number)
@@ -86,14 +86,14 @@ class Paging:
         return lane
 
     def make_entries(self, lane: Lane) -> int:
-        """Make entries of the next messages that have none, and say how many it was.
+        """Make entries of the next messages that have none; return how many.
 
         Raises QueueDamaged, OSError; then nothing has changed.
         """
         return self._page_in(lane) if lane.paged else len(self._unpack_next(lane))
 
     def make_entries_up_to(self, lane: Lane, count: int) -> None:
-        """Make entries until so many are ready, or all are. Raises as `make_entries`."""
+        """Make entries until `count` are ready, or all are. Raises as `make_entries`."""
         while lane.more and (lacking := lane.lacks(count)):
             from_segments = lane.paged > 0  # when nothing is paged any more, those in the tail count too
             while lacking > 0 and lane.more and (lane.paged > 0) is from_segments:
@@ -124,7 +124,7 @@ class Paging:
                 self._unpack_next(lane)
 
     def in_memory(self) -> Iterator[Entry]:
-        """All entries of what is in memory and not gone, some twice; none of them is to be a batch any more."""
+        """All entries in memory, some of them twice and some of them gone; batches become entries first."""
         self.unpack_all()
         for lane in self._lanes.values():
             yield from lane.all()
@@ -176,7 +176,7 @@ class Paging:
             at = block.last + 1
 
     def _page_in(self, lane: Lane) -> int:
-        """Read the next block of what is paged; how many that makes. Raises as `make_entries`."""
+        """Read the next block of what is paged; return how many entries that makes. Raises as `make_entries`."""
         place = self._block_with(lane, lane.low)
         if place is None or place[1].first > lane.high:
             raise QueueDamaged(f"the segments lack {lane.paged} messages of priority {lane.priority}")
@@ -216,7 +216,7 @@ class Paging:
         return entry
 
     def moved(self) -> None:
-        """Messages in memory have other cells now."""
+        """Messages in memory have got other cells: their segments were rewritten."""
         self._resident_cells = {(entry.segment, entry.cell) for entry in self._resident.values() if entry.segment}
 
     def extend(self, segment: Segment, blocks: list[Block], length: int) -> None:
@@ -287,8 +287,10 @@ class Paging:
         return count
 
     def _page_out_batch(self, lane: Lane) -> int:
-        """Let the next batch leave memory whole; where nothing is paged and not all of them have to leave, make entries
-        of the first one. How much work it was, in messages, about; 0: there is none, or entries go first."""
+        """Let the next batch leave memory whole; where nothing is paged, and not all batches have to leave, unpack it.
+
+        Returns how much work that was, in messages, about; 0: there is no such batch, or entries have to leave first.
+        """
         while lane.behind and isinstance(lane.behind[0], list):
             self._unpack_next(lane)
         first = lane.behind[0] if lane.behind else None
@@ -307,7 +309,7 @@ class Paging:
         self._lanes[batch.priority << 1 | 1].placed += batch.weight
 
     def _page_out_run(self, lane: Lane, most: int) -> int:
-        """The next ones to be paged out, up to so many, as long as they are ready and in a segment; how many it was.
+        """Page out the next entries, up to `most`, as long as they are ready and in a segment; return how many.
 
         Some are paged already, nothing was given back, and there are no indexes: so there is little to do for each.
         """
@@ -360,14 +362,13 @@ class Paging:
                 yield entry
 
     def sweep(self, now: int, most: int) -> list[Entry]:
-        """Ready entries whose time is over, those read from segments included: `most`, or as many more as a block has.
+        """Ready entries whose time is over: first those in memory, then those read from segments, block by block.
 
-        There are more of those in memory, since all of them are looked at each time.
-
-        Raises QueueDamaged, OSError.
+        Returns `most`, or some more by a block; of those in memory up to SCAN_MESSAGES, since all that is in memory is
+        looked at each time. Raises QueueDamaged, OSError.
         """
         if not self.depth and not self.uncommitted:
-            self.expiring = 0  # which a restart has counted by blocks
+            self.expiring = 0  # a restart may have counted too many
         found = {e.sequence: e for e in islice(self._expired(now), max(most, SCAN_MESSAGES))}
         for lane in self._lanes.values():
             if not lane.paged:
@@ -383,7 +384,7 @@ class Paging:
         return list(found.values())
 
     def _expired_in(self, lane: Lane, segment: Segment, block: Block, now: int) -> Iterator[Entry]:
-        """Ready entries of a block whose time is over, now in memory; the block learns when the next one's is."""
+        """Ready entries of a block whose time is over, brought into memory; notes when the next of them expires."""
         there = [cell for cell in self.reader.read(segment, block) if not segment.is_gone(cell[0])]
         expires = [standing(message).expires for _, _, message in there]
         segment.postpone_expiry(block, min((one for one in expires if one), default=0))

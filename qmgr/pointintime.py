@@ -67,8 +67,8 @@ def recover_to(
 ) -> Recovered:
     """Build, below the data path `into`, queue manager `name` as it was before an LSN or at a moment (`qm recover-to`).
 
-    The original is not changed and must not be running. It takes as much of the log as there is back to the media
-    images. Raises Mistake, AlreadyExists, InUse, Damaged (what is missing, by name), Unavailable.
+    The original is not changed and must not be running. Its log has to reach back to the media images. Raises Mistake,
+    AlreadyExists, InUse, Damaged (what is missing, by name), Unavailable.
     """
     if (lsn is None) == (time_us is None):
         raise Mistake("recover_to takes an LSN or a time, one of the two")
@@ -94,7 +94,7 @@ def recover_to(
 
 
 def refuse_target(disk: Disk, target: Location) -> None:
-    """What an interrupted recovery left behind is built anew, nothing else. Raises AlreadyExists."""
+    """Raise AlreadyExists unless the place is empty, or has only what an interrupted recovery left there."""
     if what := away(disk, target):
         raise AlreadyExists(what, name=target.name)
     names = disk.list(target.data_dir) if disk.exists(target.data_dir) else []
@@ -106,7 +106,7 @@ def refuse_target(disk: Disk, target: Location) -> None:
 
 @contextlib.contextmanager
 def _removing_unfinished(disk: Disk, target: Location) -> Iterator[None]:
-    """Where no queue manager comes of it, what was made for it is removed again. The directory is ours."""
+    """If the block fails before there is a queue manager, remove what it made. The directory is owned."""
     try:
         yield
     except Exception:
@@ -119,7 +119,7 @@ def _removing_unfinished(disk: Disk, target: Location) -> Iterator[None]:
 
 
 def _readable_to(reader: LogReader, state: ControlState) -> tuple[int, LogDamaged | None]:
-    """Where the log ends, or where it is damaged behind the head."""
+    """(the LSN up to which the log can be read, None); or, if it is damaged behind the head, that LSN and the error."""
     try:
         for _ in reader.records(state.head, durable=max(state.durable, state.clean_end)):
             pass
@@ -142,6 +142,7 @@ class _Recovery:
         self._progress = progress
 
     def run(self, until: int | None, moment: int | None) -> Recovered:
+        """Recover to before the LSN `until`, or to the `moment`, in microseconds since 1970-01-01 UTC."""
         state, reader, start, history = self._opened()
         with contextlib.closing(reader):
             end, damage = _readable_to(reader, state)
@@ -182,24 +183,27 @@ class _Recovery:
                     raise old from exc
                 if beginning:
                     raise
-                missing = "circular logging has overwritten them"
-                if history is not None:
-                    before = start // state.extent_bytes - 1
-                    history.refuse_unreadable(before)
-                    older = "is" if min(history.known) < before else "and older ones are"
-                    missing = f"{file_name(linear_number(before))} {older} missing"
-                    log = self._config.log
-                    away = claims.away(self._disk, log.archive_directory, state.log_id, log.path)
-                    missing = f"{missing}: {away}" if away else missing
-                raise NotRecoverable(f"{exc} ({missing})") from exc
+                raise NotRecoverable(f"{exc} ({self._what_is_missing(state, history, start)})") from exc
             finally:
                 held.release()
 
+    def _what_is_missing(self, state: ControlState, history: History | None, start: int) -> str:
+        """Why there is no log before the LSN `start`. Raises LogDamaged, OSError if there is, and it can't be read."""
+        if history is None:
+            return "circular logging has overwritten them"
+        before = start // state.extent_bytes - 1
+        history.refuse_unreadable(before)
+        older = "is" if min(history.known) < before else "and older ones are"
+        missing = f"{file_name(linear_number(before))} {older} missing"
+        log = self._config.log
+        archive_away = claims.away(self._disk, log.archive_directory, state.log_id, log.path)
+        return f"{missing}: {archive_away}" if archive_away else missing
+
     def _opened(self) -> tuple[ControlState, LogReader, int, History | None]:
-        """What the control file says, a reader, the first LSN from which on it can read all, and what is there of a
-        linear log. Raises LogDamaged.
+        """(control state, reader, the first LSN from which all can be read, what there is of a linear log).
 
         Extents of a linear log are opened as they are read: one that is missing behind what is wanted does not matter.
+        Raises LogDamaged.
         """
         disk, config = self._disk, self._config.log
         _, state = control.read(disk, at_rest.control_path(config.path))
@@ -213,8 +217,9 @@ class _Recovery:
     def _stretch(
         self, history: History, reader: LogReader, start: int, end: int, until: int | None, moment: int | None
     ) -> tuple[int, int]:
-        """Where the extents begin that follow each other without a gap up to what is wanted, and the LSN of the gap
-        behind them; 0: it is the newest ones, from `start` on.
+        """(start, gap) of the extents without a gap between them that have what is wanted.
+
+        These begin at the LSN `start`, and end at `gap`, where an extent is missing; 0: they are the newest ones.
         """
         size, gap = history.extent_bytes, 0
         while older := [sequence for sequence in history.known if sequence < start // size]:
@@ -229,9 +234,10 @@ class _Recovery:
         return start, gap
 
     def _last_before(self, reader: LogReader, start: int, end: int, moment: int | None) -> tuple[int, bool]:
-        """Where the last record ends that is not later than the moment: the clock may have been set back since.
+        """(the end of the last record that is not later than the moment, whether there is a later one).
 
-        And whether there is a later one, so that what lies behind the LSN `end` is not wanted, nor behind damage.
+        All are read, since the clock may have been set back in between. If there is a later one, nothing is wanted of
+        what lies behind the LSN `end`, or behind damage.
         """
         last, later, now = start, False, 0
         try:

@@ -111,7 +111,7 @@ def time_of(disk: Disk, log_dir: str, number: int) -> int:
 def describe_inactive(
     disk: Disk, log_dir: str, sequences: Sequence[int], media: int | None
 ) -> list[tuple[int, int, int]]:
-    """Extents of a linear log that a restart does not need; only of the oldest one needed it is told since when."""
+    """(number, sequence, time) of extents that no restart needs; the time only of the oldest one needed, else 0."""
     oldest = min((sequence for sequence in sequences if sequence >= (media or 0)), default=0)
     return [
         (number, sequence, time_of(disk, log_dir, number) if sequence == oldest else 0)
@@ -221,7 +221,7 @@ class Published:
 
 
 def read(disk: Disk, clock: Clock, location: Location) -> Published | None:
-    """How the queue manager stands by its owner's word; None where there is none, or it can't be understood.
+    """What the owner has published; None where there is nothing, or it can't be understood.
 
     Raises OSError when the file is there and can't be read.
     """

@@ -52,7 +52,7 @@ class Puts(Definitions):
     # ---- puts
 
     def _new_numbers(self, count: int) -> list[int]:
-        """Those of messages, behind which their ids differ."""
+        """The next `count` message numbers, which make message ids unique. Raises Unavailable."""
         numbers = list(itertools.islice(self._message_numbers, count))
         if numbers[-1] > self._last_number:
             raise self._no_more_ids()
@@ -64,16 +64,16 @@ class Puts(Definitions):
     def put_later(
         self, unit: Uow | None, name: Any, body: Any, options: verbs.PutOptions, *, soon: bool = False
     ) -> tuple[Message, int]:
-        """Put one message. Nobody may hear of it before the log is safe up to the LSN; 0: now.
+        """Put one message, and do not wait for the disk: return it, and the LSN to force before the reply, or 0.
 
-        `soon`: the caller forces it next.
+        `soon`: the caller forces it next, so the disk may begin at once.
         """
         queue = self.state.queues.get(name) if type(name) is str and self.refusal is None else None
         if queue is None or queue.damaged:  # few calls of our own: each costs a hundredth of a put
             queue = self._known(name, put=True)
             options = verbs.with_defaults(self.state, name, options)
         descriptor, one_id = queue.default_descriptor, None
-        given: Any = options  # which may be anything: compiled code would refuse what is no bool in words of its own
+        given: Any = options  # not checked yet, and compiled code would refuse another type with a text of its own
         if descriptor is None or (given and (len(given) > 1 or given.get("persistent") is not descriptor.persistent)):
             descriptor, one_id = verbs.describe(queue, options, self._expires), verbs.given_id(options)
         if type(body) is not bytes:
@@ -99,10 +99,10 @@ class Puts(Definitions):
         return Message(body, head, queue.name, 0, descriptor.expiry), end
 
     def put_usual(self, unit: Uow, name: Any, body: Any) -> Message | None:
-        """The usual put of a unit of work: with no options, and the first of all or one more like the last. None where
-        that is not all there is to it: nothing was done, use `put_later` then.
+        """The quick way of the usual put in a unit of work: no options, and the first put or one more like the last.
 
-        It calls little of our own, as each call takes a fiftieth of it.
+        Returns None where more has to be looked at: nothing was done, use `put_later`. It makes few calls of our own,
+        as each takes a fiftieth of it.
         """
         if self.refusal is not None or type(name) is not str or type(body) is not bytes:
             return None  # in a forked child nobody may let go of the lock
@@ -197,7 +197,7 @@ class Puts(Definitions):
         return list(given), end
 
     def _check_many(self, queue: Queue, descriptor: Descriptor, count: int, body_bytes: int) -> None:
-        """May there be so many messages at all? What is there already is looked at later."""
+        """Could the queue and the log ever take so many messages? What is there already is looked at later."""
         room = queue.definition.max_depth
         if count > room:
             text = f"queue {queue.name!r} takes {room} messages (max_depth), not {count}; put fewer, or alter MAXDEPTH"
@@ -222,7 +222,7 @@ class Puts(Definitions):
         *,
         soon: bool = False,
     ) -> int:
-        """Put outside a unit of work, if that may be; the LSN to force.
+        """Put outside a unit of work, if that may be; return the LSN to force, or 0.
 
         `largest` is the longest body, `size` all bytes of the messages, `cost` the log that they take, 0 if none.
         """
@@ -273,7 +273,7 @@ class Puts(Definitions):
             self.attention = True
 
     def _inhibited(self, exc: Inhibited) -> None:
-        """A put or get is refused for this. The lock is held; it may be let go of."""
+        """Note the event of a put or get that is refused. The lock is held; it may be let go of."""
         self.events.inhibited(exc.reason, exc.name)
         self.put_events_locked()
 
