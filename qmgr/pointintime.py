@@ -256,12 +256,7 @@ class _Recovery:
         disk, target = self._disk, self._target
         log_id = disk.entropy(16)
         config = self._config_of_target()
-        for path in (target.log_dir, target.queues, target.errors):
-            remove_tree(disk, path)  # of an interrupted recovery
-        replace_file(disk, target.unfinished_ini, ini.render(config).encode())
-        make_and_keep_dirs(disk, target.queues)
-        make_dirs(disk, target.errors)
-        make_and_keep_dirs(disk, target.log_dir)
+        self._make_directories(config)
         tuning = config.tuning
         buffers = tuning.default_q_buffer_size, tuning.default_pq_buffer_size
         like = Resource(disk, target.queues, log_id, self._clock.give_way, buffers, imaged=True)
@@ -305,6 +300,16 @@ class _Recovery:
             backed_out=len(in_flight),
             in_doubt=len(in_doubt),
         )
+
+    def _make_directories(self, config: ini.Config) -> None:
+        """Make empty directories, after the unfinished qm.ini that says whose they are."""
+        disk, target = self._disk, self._target
+        for path in (target.log_dir, target.queues, target.errors):
+            remove_tree(disk, path)  # of an interrupted recovery
+        replace_file(disk, target.unfinished_ini, ini.render(config).encode())
+        make_and_keep_dirs(disk, target.queues)
+        make_dirs(disk, target.errors)
+        make_and_keep_dirs(disk, target.log_dir)
 
     def _config_of_target(self) -> ini.Config:
         """What its qm.ini says: as the original's, but for where it is and who finds it.

@@ -19,7 +19,7 @@ from qmgr.opened import LastOpened, Opened, open_block
 from qmgr.segments import SegmentReader
 from recovery.image import ImagePlace
 
-HIGH, LOW, FULL = 1, 2, 4  # events of the depth that a queue waits for
+HIGH, LOW, FULL = 1, 2, 4  # depth events that a queue waits for
 
 
 class Queue(Finding):
@@ -45,28 +45,28 @@ class Queue(Finding):
         self.id = definition.id
         self.last_put = self.last_get = 0  # when: microseconds since 1970-01-01 UTC; 0: not known
         self.damaged = ""  # why nothing can be done with it; empty when all is well
-        self.blocked = False  # it only seems so, while it is built again
-        self.bad_file = ""  # that made it damaged
+        self.blocked = False  # `damaged` only keeps callers away, while it is built again
+        self.bad_file = ""  # the file that made it damaged
         self.deleted = False
         self.waiters = Waiters()
         self.fresh: tuple[Items, Items] = [], []  # in no segment yet: non-persistent, and persistent
         self.removed: dict[Entry, bytes] | None = None  # while a checkpoint writes: bodies of what is taken meanwhile
         self.kept_surplus = 0  # surplus of its segments that the last checkpoint did not give back
         self.image: ImagePlace | None = None  # the media image to recover from
-        self.imaging = 0  # LSN where the one began that was begun last
+        self.imaging = 0  # LSN of the beginning of the last image, complete or not
         self.changed = True  # since the last checkpoint
         self.catalogue_line = b""  # what the last checkpoint says of the queue
         self._default_buffers = buffers
         self._opened = opened
-        self.armed = self._events = 0  # events of the depth: those that it waits for, those that are wanted of it
-        self.last_event: tuple[int, int, int] | None = None  # of the depth: when, the next sequence and depth then
-        self.stuck: object = None  # of which definition, and which DEADQ, it was told that messages stay there
+        self.armed = self._events = 0  # depth events: those that it waits for, those that are enabled
+        self.last_event: tuple[int, int, int] | None = None  # depth event: when, the next sequence and depth then
+        self.stuck: object = None  # the definition and the DEADQ when it was last said that messages stay here
         self._qmgr = QmgrDefinition()
         self._foremost: Lane | None = None
         self._take_definition(definition)
 
     def _take_definition(self, definition: QueueDefinition) -> None:
-        """Take attributes, and what every put and get looks at of them."""
+        """Take attributes, and work out what every put and get looks at."""
         self.definition = definition
         self.name = definition.name
         self.max_length = min(definition.max_message_length, self._qmgr.max_message_length)
@@ -88,7 +88,7 @@ class Queue(Finding):
         self._foremost_of = -1  # which lanes had messages when `_foremost` was found
 
     def arm(self, events: int) -> None:
-        """Wait for these events of the depth. Puts and gets for which there is none need no closer look."""
+        """Wait for these depth events. Sets the limits within which puts and gets need no closer look."""
         self.armed = events
         shut = bool(self.damaged) or self.deleted
         self.unchecked_depth = self.definition.max_depth if self.definition.put_enabled and not shut else -1
@@ -131,7 +131,7 @@ class Queue(Finding):
         self.waiters.wake_all()
 
     def block(self, why: str) -> None:
-        """Nothing more is put or got, for now; no checkpoint says so."""
+        """Nothing more is put or got, for now; checkpoints do not record it."""
         self.blocked = True  # first: an interrupt may strike
         self.damage(why)
 
@@ -206,8 +206,10 @@ class Queue(Finding):
         self._lanes[entry.priority << 1 | entry.persistent].mark_taken(entry, self._resident)
 
     def lock_next(self) -> Entry | None:
-        """`lock` what `first` tells, where that is a persistent message at the front of a line, and nothing else is to
-        be looked at. None: it is not so, and nothing was done."""
+        """The quick way to `lock` what `first` finds: a persistent message at the front of a line.
+
+        Returns None where it is not such a one, or more has to be looked at: nothing was done.
+        """
         lane = self._foremost if self._foremost_of == self._occupied else self._find_foremost()
         if lane is None:
             return None
@@ -224,14 +226,14 @@ class Queue(Finding):
         return entry
 
     def unlock_next(self, entry: Entry) -> None:
-        """What `lock_next` has told was not taken after all, and the lock has been held since then."""
+        """Undo `lock_next`, whose message was not taken after all. The lock has been held since then."""
         entry.status = READY
         self._lanes[entry.priority << 1 | entry.persistent].line.appendleft(entry)
         self.depth += 1
         self.uncommitted -= 1
 
     def _find_foremost(self) -> Lane | None:
-        """The lane of persistent messages of which the next comes before those of all others; None: there is none."""
+        """The lane that has the queue's next message, if that is persistent and no other lane competes; else None."""
         occupied = self._occupied
         number = occupied.bit_length() - 1
         others = 0
@@ -283,7 +285,7 @@ class Queue(Finding):
         self._forget_paged(entry)
 
     def front(self, count: int) -> Front | None:
-        """The next `count` messages as they lie, where nothing else is to be looked at. None: it is not so.
+        """The next `count` messages as they lie, in batches and blocks; None where more has to be looked at.
 
         Raises QueueDamaged, OSError.
         """
@@ -310,8 +312,10 @@ class Queue(Finding):
         return Front(list(line), blocks + batches)
 
     def _open(self, lane: Lane, low: int, count: int) -> Opened | None:
-        """The block of the lane's next paged message, which has the sequence `low` or a later one. None: it is not to
-        be taken from as it lies, or not for so few."""
+        """The block of the lane's next paged message, whose sequence is `low` or a later one.
+
+        None: its messages can't be taken as they lie, or it is not worth reading for so few.
+        """
         opened = self._opened.of(self.id)
         if opened is not None and self._is_next(opened, lane, low):
             return opened if opened.block.last <= lane.high else None
@@ -355,13 +359,13 @@ class Queue(Finding):
         return self._resident.keys().isdisjoint(sequences) if self._resident else True
 
     def take_front(self, front: Front) -> None:
-        """What `front` told is got outside a unit of work."""
+        """What `front` has found is got outside a unit of work."""
         if front.entries:
             self.take_each(front.entries)
         for part in front.parts:
             count, batch = len(part.heads), part.batch
             lane = self._foremost
-            assert lane is not None, "it has told so"
+            assert lane is not None, "`front` has found it"
             if batch is None:
                 opened = part.block
                 assert opened is not None, "they are paged"
@@ -423,7 +427,7 @@ class Queue(Finding):
         self._forget_each(entries)
 
     def begin_snapshot(self) -> dict[Entry, bytes]:
-        """A checkpoint writes what is there now; what will be the bodies of those that are taken meanwhile."""
+        """A checkpoint writes what is there now; return the mapping for the bodies of what is taken meanwhile."""
         self.snapshot_before = self.next_sequence
         for lane in self._lanes.values():
             lane.unpacked.clear()
@@ -435,7 +439,7 @@ class Queue(Finding):
         self.snapshot_before = 0
 
     def prune_fresh(self) -> int:
-        """Let go of what came since the last checkpoint and is gone; bytes of what is still there."""
+        """Forget what came since the last checkpoint and is gone; return the bytes of what is still there."""
         for items in self.fresh:
             items[:] = still_there(items)
         return sum(map(weight, self.fresh))
@@ -487,7 +491,7 @@ class Queue(Finding):
         self.changed = True
 
     def _mark_gone(self, segment: int, cells: list[int], sizes: list[int]) -> None:
-        """Cells of a segment are gone, and no more in these lists."""
+        """Mark these cells of a segment as gone, and empty the lists."""
         if cells:
             self.segments[segment].mark_gone_each(cells, sum(sizes))
             cells.clear()

@@ -31,7 +31,7 @@ from recovery.records import ImagePart, decode
 from recovery.uows import Uow
 
 NO_LOCK = contextlib.nullcontext()  # for a store that nobody else uses
-Skip = Callable[[int], tuple[int, int]]  # from the LSN of a record: of the next that matters, and when to ask again
+Skip = Callable[[int], tuple[int, int]]  # LSN of a record -> (LSN of the next that matters, LSN where to ask again)
 NEVER = 1 << 64
 YIELD_EVERY = 64  # records or messages
 WRITE_OUT_BYTES = 64 << 20  # of messages that come before they are written to segments
@@ -51,10 +51,10 @@ class _CountsFrom:
 
 
 class Rebuild(Store):
-    """Queues as they come to be again: those that were given as images, and no others."""
+    """The queues that are being built again: those whose images were added, and no others."""
 
     def __init__(self, like: Store, lock: AbstractContextManager[Any] = NO_LOCK) -> None:
-        """In the directory of `like`, whose lock this is, with segments of its next numbers."""
+        """Write to the directory of `like`, to segments with its next numbers. `lock` guards `like`."""
         super().__init__(like.disk, like.directory, like.log_id, like.give_way, like.buffers, imaged=like.imaged)
         self.arrays = like.arrays
         self.files = like.files
@@ -67,7 +67,7 @@ class Rebuild(Store):
         self._counts_from: dict[int, _CountsFrom] = {}
         self._unwritten_bytes = 0
         self._is_repeat = False  # the record repeats what a unit of work has logged before
-        self._lock = threading.Lock()  # that of a checkpoint, which nobody else wants here
+        self._lock = threading.Lock()  # a snapshot takes one; here nobody else does
 
     # ---- images
 
@@ -178,7 +178,10 @@ class Rebuild(Store):
                         self.disk.unlink(path)
 
     def _roll_forward(self, record: records.RollForward, lsn: int, end: int, time: int) -> None:
-        """The calls that it repeats are known already, but on the queues whose image knows it as the unit's first."""
+        """Make the calls that it repeats only on queues whose image has it as the unit's first record.
+
+        On all others they were made already, by the records that it repeats.
+        """
         unit = self._unit(record.uow, lsn, time)
         self._is_repeat = True
         try:

@@ -44,7 +44,7 @@ def check_bodies(bodies: Iterable[Any]) -> list[bytes]:
 
 
 def maybe_in_doubt(number: int, name: str) -> Unavailable:
-    """What the calls of a prepared unit of work raise whose connection is lost, and a prepare in which it is."""
+    """The error of calls of a prepared unit of work whose connection is lost, and of a prepare in which it is lost."""
     return Unavailable(
         f"the connection of unit of work {number}, which is prepared or may be, was lost; if in_doubt() names its Xid, "
         f"it is in doubt: end it with resolve(xid, True) or resolve(xid, False); else outcome({number}) tells",
@@ -101,7 +101,7 @@ class RemoteUnit:
     def state(self) -> UowState:
         """What the daemon says, or said last before the connection was lost: then `commit` and `backout` say more.
 
-        Where it may have refused what was sent, it is active until a call has said so; prepared, where the answer to a
+        Active as long as sent puts are not answered, which may have been refused; prepared where the answer to a
         prepare was lost.
         """
         if self._state in (ACTIVE, PREPARED) and self._link.broken:
@@ -123,7 +123,7 @@ class RemoteUnit:
 
     @property
     def _is_open(self) -> bool:
-        """Nobody has said yet how it ends, though the queue manager may have rolled it back. Asks nobody.
+        """It has not ended, as far as is known here: the queue manager may have rolled it back. Asks nobody.
 
         Raises Unavailable (2009) where the connection turns out to be lost.
         """
@@ -141,7 +141,7 @@ class RemoteUnit:
 
     @property
     def _named(self) -> str:
-        """It has no number before its first call."""
+        """What error texts call it; it has no number before its first call."""
         return f"unit of work {self._id}" if self._id else "this unit of work"
 
     def _check(self) -> None:
@@ -162,7 +162,7 @@ class RemoteUnit:
             )
 
     def _settle(self) -> None:
-        """See that the next call can be made, once all that was sent before is put. Raises what was refused of that."""
+        """Check that it can go on, and have all put that was sent before. Raises what was refused of that."""
         self._check()
         if self._sends is not None:
             try:
@@ -172,9 +172,9 @@ class RemoteUnit:
             self._check()  # again, since another thread may have heard meanwhile that it is over
 
     def _settle_and_end(self, end: Callable[[], None]) -> None:
-        """Commit or prepare it, with what was sent before; who sends from now on hears that it is too late.
+        """Have all put that was sent before, then `end` it by a commit or prepare. From now on `send` is refused.
 
-        So it is where this is interrupted: the daemon may have done it or not.
+        It stays refused after an interrupt, as the daemon may have done it or not.
         """
         self._ending = True  # before it is looked whether anything was sent
         self._link.is_lost()  # then nothing of this is done, and it is known that the unit was backed out
@@ -190,7 +190,7 @@ class RemoteUnit:
             raise
 
     def _check_if_lost(self) -> None:
-        """Nothing was asked for: where the connection is lost by now it is known what became of the unit; raises it."""
+        """No end was asked for: so if the connection is lost by now, raise what became of the unit."""
         if self._link.is_lost():
             self._check()
 
@@ -274,7 +274,7 @@ class RemoteUnit:
             raise
 
     def _discard_sends(self, sends: Sends) -> bool:
-        """When nothing of what was sent is on its way any more."""
+        """Forget what was sent, once nothing of it is on its way; is the unit backed out by now?"""
         try:
             sends.forget()
         except Broken:
@@ -380,7 +380,7 @@ class RemoteUnit:
         self._state, self._end_asked = PREPARED, 0
 
     def _decode_end(self, answer: bytes) -> None:
-        """Raises what the answer to a commit or prepare is."""
+        """Raise the error that the answer to a commit or prepare tells, and note what is known of the end then."""
         try:
             self._decode(answer)
         except MQError as exc:
@@ -448,7 +448,7 @@ class RemoteUnit:
         return wire.request(wire.BACKOUT, wire.BEGIN if never else self._begin_flag, self._number)
 
     def _leave(self) -> None:
-        """Back it out, for nobody comes back to it: where there is no socket for that, as soon as there is one."""
+        """Back it out, as nobody will use it again: at once or, if no socket is free, as soon as one is."""
         try:
             self.backout()
         except UnitOfWorkEnded:
@@ -466,7 +466,7 @@ class RemoteUnit:
                 self._end_as(BACKED_OUT)
 
     def give_up(self) -> None:
-        """Its queue manager is going to end, and this thread will not end it before, unless it is in doubt."""
+        """Back it out, unless it is in doubt, before this thread ends its queue manager, which would wait for it."""
         if self._state is ACTIVE:
             self._ask(self._backout_request())
 

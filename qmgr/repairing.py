@@ -40,8 +40,8 @@ class Repair:
 
     examination: Examination
     interrupted: bool = False  # a repair before this one was; it is completed first
-    overtaken: str = ""  # the directory of one that was, and that does not fit the files any more
-    loses: tuple[str, ...] = ()  # what that loses, which nobody has accepted now
+    overtaken: str = ""  # the directory of an interrupted repair that does not fit the files any more
+    loses: tuple[str, ...] = ()  # what completing the interrupted one loses, which was not accepted this time
     saved: str = ""  # the directory with the originals of what was changed
     report: RestartReport | None = None  # of the start that ends a repair
 
@@ -135,12 +135,12 @@ def _find(name: str, data_path: Path | None, log_path: Path | None, disk: Disk) 
 
 
 def _left_alone(disk: Disk, location: Location, left: str) -> Repair:
-    """A repair that was interrupted is to be completed."""
+    """The interrupted repair in the directory `left` is reported, and not completed."""
     return Repair(examination=_examine(disk, location), interrupted=True, loses=tuple(mend.loses(disk, left)))
 
 
 def _mend(disk: Disk, location: Location, log: LogConfig, accept_loss: bool) -> Repair:
-    """The part of it that owns the files."""
+    """Complete an interrupted repair, examine, and repair what may be. The caller owns the files."""
     left, overtaken = mend.unfinished(disk, location.data_dir) or "", ""
     if left and not mend.fits(disk, left, log):
         mend.finish(disk, left)
@@ -228,8 +228,9 @@ def _counters(disk: Disk, location: Location) -> dict[str, int]:
 def _images(
     disk: Disk, location: Location, config: Config, state: ControlState, end: int
 ) -> tuple[Callable[[], bytes], int] | None:
-    """What makes a checkpoint as of LSN `end`, of the images and definitions in the log, and the LSN that a restart
-    reads from then; None where the log lacks them.
+    """(what makes a checkpoint as of LSN `end` from the log's media images, the LSN from which a restart reads then).
+
+    None where the log lacks images or definitions.
     """
     try:
         _, reader, start = at_rest.read_with_history(disk, config.log)

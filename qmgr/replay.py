@@ -211,7 +211,7 @@ class _Scan:
         scan = _Scan(self._engine, pin, self._number, str(Bookmark(*self.reached)), None)
         scan._until, scan._until_us, scan._over = self._until, self._until_us, self._over
         scan._may_leave_out, scan.left_out = self._may_leave_out, self.left_out
-        if not self._begun:  # there was nothing yet of the moment that it was to begin with
+        if not self._begun:  # nothing as late as the moment where it is to begin has come yet
             scan._since_us = self._since_us
         return scan
 
@@ -382,7 +382,7 @@ class _Scan:
         return at
 
     def _wanted(self, batch: Batch) -> tuple[int, list[bytes]]:
-        """The messages of the batch without those behind the end, and how many of them are before the start."""
+        """(how many of them are before the start, the messages of the batch up to the end that was asked for)."""
         at, time, messages, whole = batch
         since, until = self._since, self._until
         if not self._begun:
@@ -412,7 +412,7 @@ class _Scan:
         return decode(encoded[:end], encoded[end:], self._name, 0, self._engine.steady.now_us())
 
     def _leave_out(self, at: int) -> None:
-        """Count a committed unit of work whose first records are gone, of which nothing is returned, in `left_out`.
+        """Count in `left_out` a committed unit of work whose first records are gone: none of its messages is returned.
 
         Raises BookmarkTooOld where the caller wants no gaps.
         """

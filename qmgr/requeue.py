@@ -4,8 +4,8 @@ A get that asks for it (`backout_requeue`) moves a message whose backout count h
 (BOTHRESH) to its backout queue (BOQNAME), or else as a dead letter to DEADQ, in the get's own unit of work; so it is on
 one of the two queues, whatever crashes. Where neither takes it, it stays and is got as any other.
 
-A get that would find nothing then moves it in a unit of its own. Whoever hears that there is nothing leaves
-a `with` block by that, which backs out his own unit: each time the message would be back, one backout older.
+A get that would find nothing else moves it in a unit of work apart. For the get raises NoMessageAvailable, which mostly
+leaves a `with` block, and so backs out the get's own unit: the message would be back, one backout older, each time.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from qmgr import deadletter, verbs
 from qmgr.entry import Entry
 from qmgr.errors import BackedOut, MQError, Reason, ResourceProblem, UnknownQueue
 from qmgr.logged import EngineContext, WouldWait
-from qmgr.message import Message, check_body, check_head, with_format
+from qmgr.message import HEAD, Message, check_body, check_head, standing, with_format
 from qmgr.puts import Puts
 from qmgr.queue import Queue
 from qmgr.state import PutRun
@@ -30,7 +30,7 @@ from recovery.uows import ACTIVE, Uow
 
 MESSAGES_PER_MOVE = 2  # one got and one put
 UNIT_MESSAGES = 64  # that are moved in one unit of work, before others have the lock
-UNIT_BYTES = 64 << 10  # of such, since the log may have no room for more in one unit
+UNIT_BYTES = 64 << 10  # of messages that are moved in one unit of work: the log may have no room for more
 
 
 class Requeue(Puts):
@@ -63,7 +63,7 @@ class Requeue(Puts):
     def requeue_next(self, name: str, limit: int, wanted: Wanted, owner: str, thread: Alive | None) -> int:
         """Move those of the next `limit` messages that were backed out too often, in units of work of their own.
 
-        Nobody may hear of it before the log is safe up to the LSN; 0: now. Raises WouldWait in a thread that may not
+        Returns the LSN to force before anybody hears of it, or 0. Raises WouldWait in a thread that may not
         wait for room: what was moved by then stays moved, at an LSN that is not told.
         """
         end, more = 0, True
@@ -223,7 +223,7 @@ class Requeue(Puts):
     # ---- dead letters
 
     def _as_dead_letter(self, head: bytes, body: bytes, queue: str, reason: int) -> tuple[bytes, bytes]:
-        form = head[80 : 80 + head[3]].decode()
+        form = head[HEAD.size : HEAD.size + standing(head).form].decode()
         header = deadletter.header_of(reason, queue, self.name, form, self.clock.wall_us())
         return with_format(head, deadletter.FORMAT), header.encode() + body
 
@@ -243,7 +243,7 @@ class Requeue(Puts):
             verbs.check_alias(self.state, name, queue, put=True)
         head, body = self._as_dead_letter(message.head, message.body, message.queue, reason)
         size = len(head) + len(body)
-        expires = int.from_bytes(head[24:32], "little")
+        expires = standing(head).expires
         end = 0
         if unit is not None:
             run = PutRun(queue, [head], [body], int(message.persistent), message.priority, expires > 0)

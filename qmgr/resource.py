@@ -59,7 +59,10 @@ class Resource(Store):
             self.damage(queue, exc)
 
     def _refuse_if_away(self, queue: str) -> None:
-        """Where all files of queues are missing their file system is: damaged they would stay when it is back."""
+        """Raise Unavailable where all files of queues are missing: it is rather their file system that is away.
+
+        A start would mark the queues as damaged, which they would stay when it is back.
+        """
         there = self.disk.exists(self.directory)
         if there and self.disk.list(self.directory):
             return

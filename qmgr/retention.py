@@ -69,7 +69,7 @@ class Retention:
         config = engine.log.config
         self._warn_above = config.max_files  # extents that are kept for want of a media image
         self._reported_damaged: set[str] = set()
-        self.away = ""  # that the archive was at the start, and what to do
+        self.away = ""  # that the archive was away at the start, and what to do; "": it was there
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[Reading] = weakref.WeakSet()  # one that is forgotten needs nothing
         self._deciding = threading.Lock()  # held from the decision that an extent can go until it is gone
@@ -169,7 +169,10 @@ class Retention:
     # ---- what is needed
 
     def needed_from(self) -> dict[str, int]:
-        """The first sequence that each of those who need the log needs, whatever crashes. Raises LogError."""
+        """For each that needs the log, by name, the sequence of the first extent needed, even after a crash.
+
+        Raises LogError.
+        """
         extent_bytes = self._log.state.extent_bytes
         with self._engine.lock:
             lsns = {"restart": min(self._checkpointer.heads)}  # with the older one a restart must do
@@ -460,7 +463,7 @@ class Retention:
             self._working.release()
 
     def note_archived(self, name: str, *, all_before: bool = False) -> None:
-        """An extent, or all up to it, has been archived by somebody else (SET LOG ARCHIVED, RESET QMGR TYPE(ARCHLOG)).
+        """Note that others have archived an extent, or all up to it (SET LOG ARCHIVED, RESET QMGR TYPE(ARCHLOG)).
 
         Raises Mistake for one that is not known or is being written, or unless LogManagement=Archive.
         Raises LogError, OSError.
@@ -497,7 +500,7 @@ class Retention:
         return name_of((self._log.buffer.tail - 1) // self._log.state.extent_bytes)
 
     def facts(self) -> dict[str, Any]:
-        """What an operator wants to know of the extents of a linear log; see `published.py`. Raises OSError."""
+        """What `published.py` says of the extents of a linear log; {} for a circular one. Raises OSError."""
         if not self._linear:
             return {}
         with self._engine.lock:

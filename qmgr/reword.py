@@ -1,4 +1,4 @@
-"""Other values for attributes of the Log stanza of a qm.ini, in its text: comments, order and all else stay. Pure."""
+"""Changes values of the Log stanza in the text of a qm.ini; comments, order and all else stay. Pure."""
 
 import re
 from collections.abc import Mapping

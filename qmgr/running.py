@@ -47,7 +47,7 @@ from recovery.uows import ACTIVE
 
 
 class Running(ABC):
-    """What there is of a queue manager before it takes calls, and when it takes none any more."""
+    """What every queue manager has before its verbs: its start, its failure and its end."""
 
     @abstractmethod
     def picture(self) -> dict[str, Any]:
@@ -60,12 +60,12 @@ class Running(ABC):
         self._disk = disk
         self._clock = clock
         self._ended: threading.Lock = threading.Lock()
-        self._enders: list[Alive] = []  # threads that end it: their own units of work are over
-        self._at_once = False  # it is to be ended without waiting for anybody's; once said, that stays
+        self._enders: list[Alive] = []  # threads that end it: their own units of work are not waited for
+        self._at_once = False  # no unit of work is waited for at the end; once set, it stays so
         self._authorizing = threading.Lock()
         self._state = "starting"
         self.recreated: dict[str, str] = {}  # queues that the start builds again: what they have then, and why
-        self._wake_pending = False  # it has stopped, and who waits has not heard of it
+        self._wake_pending = False  # it has stopped, and not all who wait have heard of it
         why = "there was no memory to say why"  # these are made while there is some
         self._no_words = Unavailable(f"queue manager {self.name!r} has stopped: {why}; start it again", name=self.name)
         self._no_words_for_log = LogClosed(f"the queue manager has stopped: {why}")
@@ -92,22 +92,26 @@ class Running(ABC):
             self._release_ownership()
             raise
         try:
-            me = weakref.ref(self)
-            disk.on_fork(lambda: _in_child(me()))
-            if background:
-                self._housekeeper.start_thread()
-            else:
-                self._engine.watchful = self._engine.attention = True
-            self.say("AMQ8003")
-            self._state = "running"
-            if self._publisher is not None:
-                self._housekeeper.on_tick(self._tick)
-            with self._engine.lock:
-                self._engine.events.active()
-            self._put_events()
+            self._begin_to_serve(background)
         except BaseException:  # an interrupt, or there are no more threads; and nobody has the queue manager yet
             self._close()
             raise
+
+    def _begin_to_serve(self, background: bool) -> None:
+        """The restart is done: from now on calls are taken. Raises RuntimeError where there can be no more threads."""
+        me = weakref.ref(self)
+        self._disk.on_fork(lambda: _in_child(me()))
+        if background:
+            self._housekeeper.start_thread()
+        else:
+            self._engine.watchful = self._engine.attention = True
+        self.say("AMQ8003")
+        self._state = "running"
+        if self._publisher is not None:
+            self._housekeeper.on_tick(self._tick)
+        with self._engine.lock:
+            self._engine.events.active()
+        self._put_events()
 
     def _release_ownership(self) -> None:
         """Somebody else may start the queue manager now."""
@@ -353,13 +357,13 @@ class Running(ABC):
         return True
 
     def _put_events(self) -> None:
-        """Put the events that there are to be told."""
+        """Put the events that have been noted, and those of the log's extents if they are enabled (LOGGEREV)."""
         if not self._engine.state.qmgr.logger_events:
             self._engine.events.skip_extents()
         elif self._linear and self._engine.refusal is None:
             (restart, media), archive = self._retention.oldest(), self._retention.awaits_archiving()
             with self._engine.lock:
-                current = (self._log.safe - 1) // self._log.state.extent_bytes  # who hears of it copies those before
+                current = (self._log.safe - 1) // self._log.state.extent_bytes  # operators copy those before it
                 self._engine.events.extents(
                     current, restart, media, archive, f"{self.config.log.path}/active/", name_of
                 )
@@ -370,7 +374,7 @@ class Running(ABC):
         return self._log.state.log_type is LogType.LINEAR
 
     def not_authorized(self, user: str, verb: str, name: str) -> None:
-        """Somebody was refused this: an event, if those are wanted (AUTHOREV). `name` of a queue, or ""."""
+        """Put an event for a user who was refused this, if it is enabled (AUTHOREV). `name`: of a queue, or ""."""
         with self._engine.lock:
             self._engine.events.not_authorized(user, verb, name)
         self._put_events()
@@ -390,9 +394,10 @@ class Running(ABC):
         self._release_ownership()
 
     def end(self, mode: str = "quiesce") -> None:
-        """End it in order. "quiesce" lets the units of work of other threads end first; "immediate" backs them out, and
-        overrules a "quiesce" that waits for them: that of another thread, or in a signal handler that of the one that
-        it has interrupted, which then ends it on its return.
+        """End it in order: "quiesce" lets the units of work of other threads end first, "immediate" backs them out.
+
+        "immediate" also overrules a "quiesce" that is waiting: that of another thread or, in a signal handler, that of
+        the thread which the signal has interrupted; that one ends it when the handler has returned.
         """
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
@@ -486,9 +491,7 @@ class Running(ABC):
         self.say("AMQ8004")
 
     def _await_units(self) -> None:
-        """Wait until the units of work of living threads other than those that end it are over, or it is to be ended at
-        once.
-        """
+        """Wait for the units of work of living threads, but for those that end it; not if it is to end at once."""
         engine, never = self._engine, threading.Event()
         while not self._at_once and engine.refusal is None:
             with engine.lock:
@@ -510,7 +513,7 @@ class Running(ABC):
         self._release_ownership()
         self._state = "ended"
         for queue in list(self._engine.state.queues.values()):
-            queue.waiters.wake_all()  # who waits for a message, where it was let go of as by a crash
+            queue.waiters.wake_all()  # gets still wait where `abandon` has closed it
 
     def __enter__(self) -> Self:
         return self
@@ -525,7 +528,7 @@ class Running(ABC):
                 self._close()
 
     def look_around(self, *, may_wait: bool = True) -> None:
-        """There may be housekeeping to do; called where a call has done its work, which may have to wait for it."""
+        """Do, or ask for, the housekeeping that a call has made necessary; called when that has done its work."""
         self._housekeeper.notice(may_wait=may_wait)
         if self._engine.events.pending or self._engine.state.qmgr.logger_events:
             self._put_events()
@@ -553,7 +556,7 @@ def _in_child(manager: Running | None) -> None:
 
 
 def _refuse_log_path(disk: Disk, location: Location, path: str) -> None:
-    """Where LogPath leads to no log, it is rather the name that is wrong. Raises Unavailable, Damaged."""
+    """Refuse a LogPath that leads to no log: rather it is wrong than the log gone. Raises Unavailable, Damaged."""
     where, way = f"LogPath in {location.ini} is {path}, and", "correct it, or bring the log back"
     there = disk.exists(path)
     try:
