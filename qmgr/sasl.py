@@ -1,4 +1,4 @@
-"""Who somebody is: PLAIN, SCRAM-SHA-256 and EXTERNAL, the server's side and the client's, as exchanges of bytes.
+"""Authentication by SASL: PLAIN, SCRAM-SHA-256 and EXTERNAL, both sides of each, as exchanges of bytes.
 
 Pure: no sockets. PLAIN gives the password away, so listeners offer it with TLS only. A user who is not known fails
 where a wrong password does, after the same steps.
@@ -55,6 +55,8 @@ def nobody(user: str, entropy: Entropy) -> Verifier:
 
 
 class PlainServer:
+    """PLAIN (RFC 4616): user and password in one message."""
+
     def __init__(self, find: Find, entropy: Entropy) -> None:
         self._find = find
         self._entropy = entropy
@@ -89,6 +91,8 @@ class ExternalServer:
 
 
 class ScramServer:
+    """SCRAM-SHA-256 (RFC 7677), without channel binding."""
+
     def __init__(self, find: Find, entropy: Entropy) -> None:
         self._find = find
         self._entropy = entropy

@@ -372,7 +372,7 @@ Fence = Callable[[], None]  # raises an OSError where the files are another proc
 
 
 def no_fence() -> None:
-    """They are nobody else's."""
+    """For files that no other process can have taken."""
 
 
 class SegmentWriter:
@@ -416,7 +416,7 @@ class SegmentWriter:
             raise
 
     def append(self, sequence: int, priority: int, expires: int, message: bytes, body: bytes = b"") -> int:
-        """Add a message, whose body may be given apart; return its cell number. By priority, then by sequence."""
+        """Add a message, whose body may be given apart; return its cell number. In order of priority, then sequence."""
         number = self._cells
         self._add(priority, [sequence], [len(message) + len(body)], (message, body), expires)
         return number
@@ -528,7 +528,7 @@ class SegmentReader:
         self._files.close(segment)
 
     def _read(self, segment: Segment, at: int, size: int, *, leave_open: bool = False) -> bytes:
-        """An OSError is no damage: nothing is known then, but where what lies there is no file."""
+        """Bytes of the segment's file. Raises QueueDamaged where there is no such file, and else OSError: no damage."""
         try:
             if leave_open:
                 return self._files.read(self._directory, segment.number, at, size)
@@ -569,7 +569,10 @@ class SegmentReader:
         return cells_of(self.read_block(segment, block), block.cell, block.cells)
 
     def read_block(self, segment: Segment, block: Block, *, leave_open: bool = False) -> bytes:
-        """`leave_open`: the queue manager's lock is held, and the file stays open for the blocks that follow."""
+        """The bytes of a block. Raises QueueDamaged where they are not what was written, OSError.
+
+        `leave_open`: the queue manager's lock is held, and the file stays open for the blocks that follow.
+        """
         data = self._read(segment, block.at, block.size, leave_open=leave_open)
         if len(data) < block.size or crc32(data) != block.crc:
             path = self.path(segment)

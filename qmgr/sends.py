@@ -1,4 +1,4 @@
-"""Sends: puts of a client's unit of work that go to the daemon many at a time, which is at work on some meanwhile.
+"""Sends: puts of a client's unit of work that go to the daemon many at a time, while it works on those before.
 
 One request is on its way at most. Its answer is heard before the next one goes, so nothing that was called later is
 done when something was refused.
@@ -17,7 +17,7 @@ BATCH_BYTES = 16 << 10  # of puts that make a request
 
 
 def fits(put: bytes, others: int, longest: int) -> bool:
-    """May it go with so many bytes of others in one request? Raises Mistake for a put that is too long by itself."""
+    """Does it fit into one request with `others` bytes of puts? Raises Mistake for a put that is too long by itself."""
     size = wire.REQUEST.size + len(put)
     if size > longest:
         raise wire.too_long(size, longest)
@@ -25,9 +25,10 @@ def fits(put: bytes, others: int, longest: int) -> bool:
 
 
 class Sends:
-    """Thread-safe. Raises Broken, and what the daemon has refused, of which it has backed out the unit of work.
+    """The puts of one unit of work that were sent, and wait to go or to be answered. Thread-safe.
 
-    When something went wrong with any of them there can be no commit without it: all that is left then is a backout.
+    Its methods raise Broken, and what the daemon has refused, which has then backed out the unit of work. Once anything
+    went wrong with one of them all that is left is a backout: a commit would lack it.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CONNECT, PUT, GET, BROWSE, INQUIRE, ADMIN = "connect", "put", "get", "browse", "inquire", "admin"
 
-# what `Session.call` may call: the right that it takes; on the object that its first argument names, if it has one
+# what `Session.call` may call, and the right that it takes: on the queue manager or, for CALLS_ON_OBJECTS, on objects
 CALLS: dict[str, str] = {
     **dict.fromkeys(("queue", "queues", "aliases", "attributes", "status"), INQUIRE),
     **dict.fromkeys(("transactions", "connections", "in_doubt", "oldest_extents"), INQUIRE),
@@ -77,7 +77,7 @@ class AllRights:
 def _touched(method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Iterator[str]:
     """The objects that a call is about, on each of which its right is needed; "": the queue manager.
 
-    What a queue or an alias refers to is one of them: else who may define some would reach all.
+    What a queue or an alias refers to is one of them: else who may define one could reach any other by it.
     """
     if method not in CALLS_ON_OBJECTS:
         yield ""
@@ -132,7 +132,7 @@ class Session:
                 raise
 
     def _count_open(self, most: int) -> int:
-        """Units of work that have not ended; of others, of which the client has not heard, `most` are kept."""
+        """How many units of work have not ended. Of those whose end the client has not heard of, `most` are kept."""
         ended = [number for number, unit in list(self.units.items()) if unit.state not in (ACTIVE, PREPARED)]
         for number in ended[: max(0, len(ended) - most)]:
             self.units.pop(number, None)  # the thread that ends it may have done so
@@ -218,7 +218,7 @@ class Session:
         """The LSN behind all that has been logged: once the log is safe up to there, so is all that memory says."""
         return self._engine.log.buffer.tail
 
-    # ---- for event loops: nothing waits for the disk; nobody is told before the log is safe up to the LSN returned
+    # ---- for event loops: nothing waits for the disk; the LSN that is returned has to be forced before the reply
 
     def put_later(
         self, unit: "UnitOfWork | None", queue: str, body: bytes, options: PutOptions, *, soon: bool = False
@@ -268,12 +268,12 @@ class Session:
     def deliver(
         self, queue: str, limit: int, watch: Watch | None = None, most_bytes: int = NO_LIMIT
     ) -> tuple[list[Delivery], int]:
-        """Hold up to `limit` messages for this client; where there is none, `watch` is woken, once, when one may be.
+        """Hold up to `limit` messages for this client; return them, and the LSN to force before they are sent.
 
-        Any thread does that, under the queue manager's lock, so the watch only passes it on; then ask again. Their
-        bodies have `most_bytes`, or more by a part of the last one. Whoever is in line and loses interest calls
-        `unwatch`. Raises WouldWait where the log has no room and it may not wait for some: `requeue_next` does, then
-        ask again.
+        Their bodies have `most_bytes`, or more by a part of the last one. Where there is no message, `watch` is woken,
+        once, when there may be one: then ask again. Any thread wakes it, under the queue manager's lock, so it only
+        passes the word on. Who does not want to wait any more calls `unwatch`. Raises WouldWait where the log has no
+        room and this thread may not wait for it: call `requeue_next` in another one, then ask again.
         """
         try:
             self._require(GET, queue)
@@ -290,7 +290,7 @@ class Session:
     def requeue_next(self, queue: str, limit: int) -> int:
         """Move away what was backed out too often, as `deliver` does first, and wait for room in the log if need be.
 
-        The LSN that must be safe before the reply about what lay behind.
+        Returns the LSN to force before the client hears of what lay behind.
         """
         if self._holder is not None:
             self._holder.requeue_next(queue, limit)
@@ -301,7 +301,7 @@ class Session:
             self._holder.remove_watch(queue, watch)
 
     def accept(self, deliveries: list[Delivery], unit: "UnitOfWork | None" = None) -> int:
-        """The client acknowledges them: they are got, in the unit of work or now."""
+        """The client acknowledges them: they are got, in the unit of work or now. Returns the LSN to force, or 0."""
         assert self._holder is not None, "what is accepted was delivered"
         try:
             return self._holder.accept(deliveries, None if unit is None else unit._unit)
@@ -311,7 +311,7 @@ class Session:
     def reject(self, deliveries: list[Delivery], *, late: bool = False) -> int:
         """The client refuses them: they return to their places with a higher backout count.
 
-        `late`: those that are not held any more are passed over, since what was to be done before has been done.
+        Returns the LSN to force, or 0. `late`: those that are not held any more are passed over; else Mistake (2209).
         """
         assert self._holder is not None, "what is rejected was delivered"
         try:
@@ -320,9 +320,9 @@ class Session:
             self._look_around()
 
     def reject_without_waiting(self, deliveries: list[Delivery], *, late: bool = False) -> Outcome:
-        """The same for event loops: where the log has no room for saying so of all of them, the others are for later.
+        """As `reject`, for event loops: where the log has no room for all of them, the rest is for a thread that waits.
 
-        Which those are is known now: what is refused by then may be with the same client again.
+        What the rest is has to be looked up now: later a message refused here may be held for this client again.
         """
         done = without_waiting(lambda: self.reject(deliveries, late=late))
         if isinstance(done, int):
@@ -367,7 +367,7 @@ class Session:
             self._end_with_retries()
 
     def close_without_waiting(self) -> Outcome:
-        """The same for event loops: what has no room in the log for its return is for a thread that may wait."""
+        """As `close`, for event loops: what the log has no room for now is for a thread that may wait."""
         return without_waiting(self._end_with_retries) if self._begin_to_close() else 0
 
     def _begin_to_close(self) -> bool:
@@ -457,7 +457,7 @@ class Sessions:
                 engine.log_held()
 
     def overrun(self) -> bool:
-        """Has so much come that checkpoints do not keep up? Who may not wait for one brings no more until then."""
+        """Has so much come that checkpoints do not keep up? Event loops, which may not wait, keep senders back then."""
         return self.manager._engine.checkpointer.overdue()
 
     def forget(self, session: Session) -> None:

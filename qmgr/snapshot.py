@@ -38,7 +38,7 @@ REWRITE_BYTES = 64 << 20  # of messages that one checkpoint rewrites for a queue
 
 
 class _Unreadable(Exception):
-    """A segment that was to be rewritten."""
+    """A segment that was to be rewritten can't be read now."""
 
 
 class _EntryChunk(NamedTuple):
@@ -52,7 +52,7 @@ class _EntryChunk(NamedTuple):
     expires: Sequence[int]
 
     def append_to(self, writer: SegmentWriter) -> Sequence[int]:
-        """Their lengths."""
+        """Append them; return their lengths."""
         return writer.append_each(self.priority, self.sequences, self.expires, self.heads, self.bodies)
 
     @property
@@ -103,7 +103,10 @@ class _QueueSnapshot:
     """One changed queue as of the checkpoint's LSN."""
 
     def __init__(self, queue: Queue, *, ending: bool, rewrite: bool, spare: int | None) -> None:
-        """`rewrite` segments of which most is gone, where they take much; with `spare` others too, to so many bytes."""
+        """`rewrite`: rewrite segments of which most is gone, where they take much of the disk.
+
+        `spare`: the disk is short, and has so many bytes for rewriting; then they need not take much. None: it is not.
+        """
         self.queue = queue
         self.definition = queue.definition
         self.next_sequence = queue.next_sequence
@@ -163,7 +166,7 @@ class _QueueSnapshot:
                 if isinstance(item, Entry):
                     entries.append(item)
                     continue
-                packed = item.packed  # once: who asks for its messages takes it away
+                packed = item.packed  # read once: who makes entries of the batch takes it away
                 if packed is None:
                     entries += item.entries()
                     continue
@@ -328,7 +331,7 @@ class StateSnapshot:
             self._append(snapshot, target, chain([first], fresh))
         except OSError as exc:
             if exc.errno in NO_FILE:
-                if target.cells:  # else nothing of the queue was there: somebody else's has the name of a new one
+                if target.cells:  # else the segment is new, and what has its name is not the queue's: no damage
                     snapshot.new_damage = no_segment(exc.filename, exc)
                     if exc.errno == errno.ENOTDIR:  # who writes the new one sets aside what lies there
                         snapshot.new_damage.path = ""
@@ -493,7 +496,7 @@ class StateSnapshot:
         self._retired.append((queue.name, number))
 
     def _place(self, queue: Queue, append: _Append, lock: threading.Lock) -> None:
-        """The entries have cells now, unless they are gone. When all of them have, the blocks can be read."""
+        """Give the messages that were appended their cells, a few at a time; then the blocks can be read."""
         target, number, items = append.target, append.cell, iter(append.placed)
         with lock:
             new = Segment(target.number, volatile=target.volatile)

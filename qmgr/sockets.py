@@ -270,7 +270,7 @@ def await_end(sock: Socket, seconds: float | None = None) -> None:
 
 
 def is_open(sock: Socket) -> bool:
-    """Has the other end not closed a connection on which it sends nothing?"""
+    """Is a connection still open on which the other end sends nothing?"""
     poll = select.poll()
     try:
         poll.register(sock, select.POLLIN)
@@ -443,7 +443,7 @@ def in_child(callback: Callable[[], None]) -> None:
 
 
 def close_here(sock: Socket) -> None:
-    """Close it in this process alone, and whoever has the object finds it closed: nothing is said by it."""
+    """Close it in this process alone, where all that have the object find it closed; the other end hears nothing."""
     with contextlib.suppress(OSError):
         os.close(sock.detach())
 

@@ -21,7 +21,7 @@ from recovery.image import ImagePlace
 from recovery.uows import Uow, UowTable
 
 QUEUE = itemgetter(0)  # of a get of a unit of work
-FEW_CALLS = 2  # for so many a loop is quicker
+FEW_CALLS = 2  # up to so many, a loop is quicker than groups
 MAX_UNLOGGED = 1000  # units of work with nothing in the log that are remembered
 
 
@@ -71,7 +71,7 @@ class State(ABC):
         self.by_id: dict[int, Queue] = {}
         self.aliases: dict[str, AliasDefinition] = {}
         self.committed = self.backed_out = 0  # units of work, since the start
-        self.unlogged: deque[int] = deque()  # committed last, of those of which the log has nothing
+        self.unlogged: deque[int] = deque()  # the units of work committed last of which the log has nothing
         self.forgotten = 0  # the highest number that was dropped from `unlogged`
         self.uows = UowTable()
         self.holding: dict[Uow, None] = {}  # units of work with calls that are not logged yet, in their order
@@ -294,8 +294,8 @@ class State(ABC):
             queue.last_put = time
             queue.uncommitted -= count
             base = bases.get(queue.id)
-            # None: only non-persistent ones, in places that no restart has to find; or the queue was damaged then. Who
-            # builds it again, alone or with others, finds the same places: they follow each other.
+            # None: only non-persistent ones, in places that no restart has to find; or the queue was damaged then. When
+            # it is built again, alone or with others, the places come out the same: they follow each other.
             sequence = queue.next_sequence if base is None else base + run.ordinal
             if count > 1:
                 queue.add_run(run, sequence, end)

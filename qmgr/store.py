@@ -26,7 +26,7 @@ def no_segment_number() -> OSError:
 
 
 def _is_no_directory(exc: OSError, directory: str) -> bool:
-    """Does a file lie in the place of the directory, or a link to itself? One to nothing may lack a mounted disk."""
+    """Is there a file, or a link to itself, in place of the directory? (A link to nothing may lack a mounted disk.)"""
     return exc.errno == errno.ENOTDIR or (exc.errno == errno.ELOOP and exc.filename == directory)
 
 
@@ -95,7 +95,10 @@ class Store(State):
         return segment_path(self.queue_directory(name), segment)
 
     def writer(self, queue: Queue, segment: Segment) -> SegmentWriter:
-        """To append to the segment, which may be a new one. Raises OSError."""
+        """Open a segment, or make it, to append to it. What lies where its directory should be is set aside.
+
+        Raises OSError.
+        """
         directory = self.queue_directory(queue.name)
         try:
             return SegmentWriter(self.disk, directory, self.log_id, queue.id, segment, self.fence)
@@ -107,7 +110,7 @@ class Store(State):
         return SegmentWriter(self.disk, directory, self.log_id, queue.id, segment, self.fence)
 
     def sync_names(self) -> None:
-        """Sync the directory of the queues, once: an earlier process may have been killed before it did. OSError."""
+        """Sync the directory of the queues, once: an earlier process may have been killed before. Raises OSError."""
         if not self._names_synced and self.disk.exists(self.directory):
             self.disk.sync_dir(self.directory)
         self._names_synced = True
@@ -135,7 +138,10 @@ class Store(State):
         ]
 
     def set_aside(self, path: str) -> str:
-        """Give a file another name under which nobody uses or deletes it; the name, or "" where it is not there."""
+        """Give a file a name under which nobody uses or deletes it; return that, or "" if there is no file.
+
+        Raises OSError.
+        """
         if not path:
             return ""
         aside, number = f"{path}.damaged", 1
@@ -206,8 +212,8 @@ class Store(State):
     def sweep(self) -> None:
         """After the checkpoint of a restart: delete the segments that neither it nor the one before refers to.
 
-        Some file systems have one directory for the queues ORDERS and Orders; a number is of one segment there too.
-        What a full one has no room to delete, since it copies what it changes, is for the next start.
+        Without case the file system has one directory for the queues ORDERS and Orders; numbers differ there too. What
+        a full disk has no room to delete, where the file system copies what it changes, is for the next start.
         """
         directories = {_folded(queue.name) for queue in self.by_id.values()}
         kept = {(_folded(queue.name), number) for queue in self.by_id.values() for number in queue.segments}

@@ -58,6 +58,7 @@ class Survey:
     begun: dict[int, int] = attrs.Factory(dict)  # units of work without an outcome -> LSN of their first record
 
     def take(self, record: records.Record, at: int, time: int) -> None:
+        """Take in a record of DEFINITION_KINDS, which begins at the LSN `at`."""
         match record:
             case records.Define(encoded):
                 definition = decode_definition(encoded)
@@ -109,9 +110,9 @@ class Survey:
 def survey(reader: LogReader, start: int, until: int, *, first_lsn: int) -> Survey:
     """Read the log from `start` to the LSN `until`.
 
-    `first_lsn`: that of every log. One that begins with the first start of its queue manager begins with nothing; that
-    of one that was recovered to a point in time does not. An LSN in the middle of a record stands for where that
-    begins. Raises LogDamaged.
+    `first_lsn`: where every log begins. If the record there is of epoch 1, there was nothing before it; the log of a
+    queue manager that was recovered to a point in time begins with a later epoch, and there was. A record in whose
+    middle `until` lies is left out. Raises LogDamaged.
     """
     found = Survey(start, start, complete=False)
     try:
@@ -140,9 +141,10 @@ def survey(reader: LogReader, start: int, until: int, *, first_lsn: int) -> Surv
 def past_damage(
     look: Callable[[int], T], start: int, reader: LogReader, *, extent_bytes: int, head: int
 ) -> tuple[T, int, LogDamaged | None]:
-    """What `look(start)` reads; where an extent before the head is damaged, from behind it, as if it were missing.
+    """(what `look(start)` reads, the start with which it was read, the damage that was passed over, if any).
 
-    Where it was begun then, and the damage. Raises LogDamaged for the extents from the head on.
+    Where an extent before the head is damaged, `look` begins behind it, as if it were missing. Raises LogDamaged where
+    that would be behind the head.
     """
     damage = None
     while True:

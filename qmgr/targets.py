@@ -164,7 +164,7 @@ class Remote:
 
 
 def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local | Remote:
-    """Raises NameError_, Mistake for a URL that can't be one."""
+    """The queue manager of that name on this machine, or the one that the URL names. Raises NameError_, Mistake."""
     if not isinstance(name_or_url, str) or "://" not in name_or_url:
         return Local(locations.find(name_or_url, data_path))
     try:

@@ -43,8 +43,10 @@ class Worker:
 
 
 class ShieldedWorker(Worker):
-    """One that somebody waits for. An interrupt (KeyboardInterrupt, by a handler of a signal) strikes the main thread
-    only: where that one waits, it is the waiting that ends, and what is half done is done to the end.
+    """A thread whose call is waited for, and is made to its end whatever happens to the thread that waits.
+
+    An interrupt (KeyboardInterrupt, by a handler of a signal) strikes the main thread only: it ends the waiting there,
+    and leaves nothing half done here.
     """
 
     _raised: BaseException | None = None

@@ -103,9 +103,7 @@ class Units(Logged):
         self.ending: Reason | None = None  # why no unit of work, and no wait, may begin any more
         self._max_held_bytes = min(MAX_HELD_BYTES, given.log.buffer.max_frame // 2)
         self._frame_bytes = given.log.cost(0)
-        self._outcome_bytes = (
-            COUNT_BYTES + 2 * self._frame_bytes
-        )  # that a unit of work takes beside its calls and queues
+        self._outcome_bytes = COUNT_BYTES + 2 * self._frame_bytes  # of a unit of work, beside its calls and queues
         self._last_number = (given.log.epoch + 1) * NUMBERS_PER_EPOCH - 1
         self._spare_units: list[Uow] = []  # the next one, made while the disk was at work for another
         self._unit_numbers = itertools.count(given.log.epoch * NUMBERS_PER_EPOCH + 1)
@@ -119,6 +117,7 @@ class Units(Logged):
             self._cancel_all_ahead()
 
     def begin(self, xid: Any, owner: str, thread: Alive | None) -> Uow:
+        """A unit of work for a caller. Raises Unavailable (2161, 2162), Mistake for what is no Xid or is in use."""
         if self.refusal is not None:
             self.check()
         if self.ending is not None:
@@ -180,10 +179,8 @@ class Units(Logged):
         """Log bytes that the unit's calls and its end may take, when it has these more."""
         held = unit.held_back + cost
         outcome = COUNT_BYTES + QUEUE_PLACE_BYTES * (len(unit.touched) + queues)
-        if (
-            unit.xid is None and held <= self._max_held_bytes and outcome <= self._max_held_bytes
-        ):  # the usual case: two frames, or one
-            return outcome + self._frame_bytes + (held + self._frame_bytes if held else 0)
+        if unit.xid is None and held <= self._max_held_bytes and outcome <= self._max_held_bytes:
+            return outcome + self._frame_bytes + (held + self._frame_bytes if held else 0)  # two frames, or one
         log = self.log
         promise = log.cost(outcome) + (log.cost(held) if held else 0)
         if unit.xid is not None:
@@ -231,11 +228,11 @@ class Units(Logged):
             super()._find_room(size, kept, spare=spare)
 
     def _promise_ahead(self, unit: Uow, cost: int, *, first_put: bool = False) -> bool:
-        """The usual case of `_room_for_calls` and `_hold_back`: promise room for a call of so many bytes and, where the
-        log has much, for more calls: as many as the unit has made so far. Those need only look at `unit.ahead`.
+        """The quick way of `_room_for_calls` and `_hold_back`: promise room for a call of `cost` bytes.
 
-        False where that is not all there is to it; nothing is promised then. The lock is held. `first_put`: no queue
-        has been put to before.
+        Where the log has much room, also for calls to come, as many bytes as the unit holds back: for those it is
+        enough to look at `unit.ahead`. False where more has to be looked at; nothing is promised then. The lock is
+        held. `first_put`: no queue has been put to before.
         """
         log, held, promised, ahead = self.log, unit.held_back, unit.promise, cost
         space = log.space
@@ -350,7 +347,7 @@ class Units(Logged):
             raise self.translated(exc) from exc
 
     def commit_later(self, unit: Uow, *, puts: bool = True, soon: bool = False) -> int:
-        """Commit without the force: nobody may hear of it before the log is safe up to the LSN returned; 0: now.
+        """Commit without the force: return the LSN to force before the reply, or 0.
 
         What other units of work have held back is logged first; without `puts` those are left out that have only put.
         `soon`: the caller forces it next.
@@ -457,6 +454,7 @@ class Units(Logged):
             self.log.force(end)
 
     def resolve(self, xid: Xid, *, commit: bool) -> None:
+        """Commit or back out the unit of work that is in doubt under this xid. Raises Mistake where there is none."""
         self.check()
         with self.lock:
             unit = self.state.uows.by_xid(xid)

@@ -39,7 +39,7 @@ class Verifier:
 
 
 def salted(password: str, salt: bytes, iterations: int) -> bytes:
-    """The password as a key; letters that look alike are one."""
+    """The password as a key; variants of one letter count as that letter (NFKC)."""
     return hashlib.pbkdf2_hmac("sha256", unicodedata.normalize("NFKC", password).encode(), salt, iterations)
 
 
@@ -69,7 +69,7 @@ def verifier(password: str, salt: bytes, iterations: int = ITERATIONS) -> Verifi
 
 
 class Users:
-    """The file. Whoever looks somebody up reads it anew."""
+    """The file, which is read anew for each look-up."""
 
     def __init__(self, disk: Disk, location: Location) -> None:
         self._disk = disk
@@ -77,7 +77,7 @@ class Users:
         self._location = location
 
     def find(self, name: str) -> Verifier | None:
-        """Raises IniError when the file can't be understood."""
+        """What proves the user's password; None: there is no such user. Raises IniError for a damaged file, OSError."""
         return self._read().get(name)
 
     def complaint(self) -> str:

@@ -47,7 +47,7 @@ ERRORS: dict[str, type[MQError]] = {
 }
 TEXT = json.JSONEncoder(separators=(",", ":"), allow_nan=True).encode
 MAX_INT_BITS = 1024  # far more than any call takes, and JSON can have it
-MAX_DEPTH = 32  # of what a call is given
+MAX_DEPTH = 32  # of values in each other
 
 
 def dumps(value: Any) -> bytes:

@@ -103,6 +103,7 @@ def refuse_alias(state: State, name: object) -> None:
 
 
 def damaged(queue: Queue) -> Damaged:
+    """The error of a call to a damaged queue, with the way out."""
     if queue.blocked:
         return Damaged(f"queue {queue.name!r} can't be used now: {queue.damaged}; try again later", name=queue.name)
     way = "delete the queue with PURGE (purge=True), or restore the queue manager from a backup"
@@ -193,7 +194,7 @@ def wanted(options: GetOptions) -> Wanted:
             raise TypeError(f"a get has no option {name!r}; it has wait, {', '.join(GET_OPTIONS)}")
         silent = silent and (value is None or value is False)
     if silent:
-        return ANY  # said in many words
+        return ANY
     ids = check_selectors(options.get("message_id"), options.get("correlation_id"), options.get("group_id"))
     if options.keys() <= IDS:
         return ids if ids.selective else ANY
@@ -351,7 +352,7 @@ def check_selectors(message_id: Any, correlation_id: Any, group_id: Any) -> Want
 
 
 def not_its_own(unit: object, name: str) -> Mistake:
-    """A dead letter in a unit of work of another queue manager, or of another connection."""
+    """The error for a dead letter in a unit of work of another queue manager, or of another connection."""
     text = f"a dead letter for queue manager {name!r} is put in a unit of work begun with the same object, or in None"
     return Mistake(f"{text}, not in {quoted(unit)}", reason=Reason.UOW_NOT_AVAILABLE, name=name)
 
