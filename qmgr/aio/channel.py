@@ -68,7 +68,7 @@ class Channel(asyncio.Protocol):
         self._pool.lost(self, broken=in_call)
         if answer is not None and not answer.done():
             answer.set_exception(Broken(self._timed_out or str(exc or "") or "the queue manager has closed it"))
-            answer.exception()  # perhaps nobody is there to ask for it
+            answer.exception()  # perhaps nobody waits for it: asyncio would log that
 
     def _answered(self, frames: list[bytes]) -> None:
         answer, self._answer = self._answer, None
@@ -139,8 +139,8 @@ sockets.in_child(_in_child)
 class Pool:
     """The channels of one session, whose anchor is the link's.
 
-    There may be so many as the daemon has said. Calls for which there is none stand in line, and that ends, since gets
-    that wait, for ever perhaps, leave one channel to the others, of which each is answered soon.
+    There may be as many as the daemon allows. Calls beyond that stand in line, but not for ever: gets that wait leave
+    one channel free for other calls, each of which is answered soon.
     """
 
     def __init__(self, target: Target, link: Link) -> None:
@@ -156,7 +156,7 @@ class Pool:
         _pools.add(self)
 
     async def take(self) -> Channel:
-        """A channel that nobody uses, when there is one. Raises Broken, MQError."""
+        """Wait for a channel that nobody uses. Raises Broken, MQError."""
         if self.link.forked:
             raise Broken("it is the parent's")  # who has left no room, perhaps
         check_loop(self.loop)  # before anything is asked: the answer would come there
@@ -194,7 +194,7 @@ class Pool:
             self.free(opening.result())
 
     async def _open(self) -> Channel:
-        """One more, for which there is room, though the daemon may not have seen yet that others were given up."""
+        """Open one more. Is tried again for a moment: the daemon may not have seen yet that others were given up."""
         pauses = iter(OPEN_RETRIES_S)
         try:
             while True:
@@ -250,7 +250,7 @@ class Pool:
             raise
 
     async def _session_lives(self) -> bool:
-        """A socket was closed before it was one of the session: is that still there?"""
+        """Is the session still there? One of its sockets was closed before it had joined it."""
         for _ in range(CHECKS_PER_TIMEOUT):
             if self.link.is_lost():
                 self.close()
@@ -288,9 +288,9 @@ class Pool:
         self._slots.release()
 
     def back_out_later(self, request: bytes) -> None:
-        """Back out a unit of work to which nobody comes back, as soon as there is a socket for that."""
+        """Back out a unit of work that nobody will use again, as soon as there is a socket for that."""
         self.link.pending_backouts.append(request)
-        if self._idle:  # since it was looked for
+        if self._idle:  # one has become free since it was looked for
             self._start_backing_out()
 
     def _start_backing_out(self) -> None:

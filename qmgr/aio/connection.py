@@ -250,7 +250,7 @@ class Connection:
         return await self._backend.call("reduce_log", how)
 
     async def note_archived(self, extent: str, *, all_before: bool = False) -> None:
-        """Somebody else has archived this log extent, or all up to it."""
+        """Note that others have archived this log extent, or all up to it."""
         await self._backend.call("note_archived", extent, all_before=all_before)
 
     def end(self, mode: str = "quiesce") -> Coroutine[Any, Any, None]:

@@ -54,7 +54,7 @@ class Consumer:
 
     async def _commit(self) -> None:
         if self._open is not None and self._open._told:
-            await self.aclose()  # and on: the application has heard from its own commit that nothing of it is done
+            await self.aclose()  # its own commit has told the application that nothing was done: go on
         unit, self._open = self._open, None
         if unit is not None and unit._is_open:
             try:

@@ -39,7 +39,7 @@ class QueueManager(Connection):
 
 
 class InsideUnit(UnitOfWork):
-    """A unit of work, as the asynchronous face wants to know it."""
+    """A unit of work, with what `units.Unit` asks of one."""
 
     @property
     def number(self) -> int:
@@ -89,7 +89,7 @@ class Inside:
             raise
 
     async def begin(self, unit: InsideUnit) -> None:
-        """It has begun."""
+        """`new_unit` has begun it."""
 
     async def prepare(self, unit: InsideUnit) -> None:
         await self.run(unit.prepare)
@@ -117,7 +117,7 @@ class Inside:
         await self.run(lambda: unit.send(queue, body, **options))
 
     async def settle(self, unit: InsideUnit) -> None:
-        """It is put already."""
+        """`send` has put it."""
 
     async def put_many(
         self, unit: InsideUnit | None, queue: str, bodies: Iterable[bytes], options: PutOptions
@@ -158,7 +158,8 @@ class Inside:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(come.set)
 
-        watch, looked = Watch(wake), False  # since it was woken; else the next in line has to
+        watch = Watch(wake)
+        looked = False  # since it was woken; if it has not, the next in line has to look
         its = unit._unit if unit is not None else None
         queue = self._engine.add_waiter(queue, watch, its, which)
         try:
@@ -195,7 +196,8 @@ class Inside:
         if self.forked:
             return
         caller = caller or asyncio.current_task()
-        for number, task in self._began.items():  # as with threads: who is gone, or is here, ends no unit of work
+        # As with threads, units of work are not waited for where their task is over, or is the one that ends it.
+        for number, task in self._began.items():
             unit = self._engine.state.uows.get(number)
             if unit is not None and (task is None or task is caller or task.done()):
                 unit.thread = None

@@ -60,7 +60,7 @@ class OutsideUnit:
 
     @property
     def named(self) -> str:
-        """It has no number before its first call."""
+        """What error texts call it; it has no number before its first call."""
         return f"unit of work {self.number}" if self.number else "this unit of work"
 
     def check_ours(self) -> None:
@@ -250,7 +250,7 @@ class Outside:
         return channel, channel.ask(frame)
 
     async def _channel(self, pool: Pool, *, waits: bool = False) -> Channel:
-        """A channel for a request, of which nothing is done where this raises. `waits`: it is a get that does."""
+        """Take a channel for a request; where this raises, nothing was asked for. `waits`: for a get that waits."""
         try:
             return await (pool.take_to_wait() if waits else pool.take())
         except Broken as exc:
@@ -280,7 +280,7 @@ class Outside:
             raise
 
     async def _await_end(self, unit: OutsideUnit, answer: "asyncio.Future[list[bytes]]") -> None:
-        """Raises what the answer to a commit or prepare is, or that it was lost."""
+        """Raise what the answer to a commit or prepare is, or that it was lost, and note what is known of the end."""
         try:
             unit.decode(await self._answer(answer))
         except MQError as exc:
@@ -339,7 +339,7 @@ class Outside:
             with self._backed_out_if_lost(unit, pool):
                 await self._settle(unit, pool)
             answer = await self._ask_to_end(unit, pool, wire.PREPARE)
-            preparing = asyncio.ensure_future(self._prepared(unit, answer))  # and it is heard of what was asked
+            preparing = asyncio.ensure_future(self._prepared(unit, answer))  # goes on where this task is cancelled
             preparing.add_done_callback(forget)
             await asyncio.shield(preparing)
 
@@ -528,7 +528,7 @@ class Outside:
             return answers
 
     async def _note_lost_get(self, unit: OutsideUnit) -> None:
-        """Nobody knows what was got in this unit of work."""
+        """Back it out, as nobody knows what was got in it; its next call says so."""
         with contextlib.suppress(MQError):
             await self.leave(unit)
         unit.known_state, unit.get_lost = ACTIVE, True
@@ -594,7 +594,7 @@ def decoded(answers: list[bytes]) -> Answers:
 
 
 def brings_messages(answers: list[bytes]) -> bool:
-    """Has this get taken something?"""
+    """Are there messages in this answer to a get?"""
     head = wire.decode_reply(answers[0])
     return head.op == wire.OK and len(answers[0]) > head.at + wire.PAGE.size
 

@@ -25,7 +25,7 @@ class Pager(Protocol):
 
 
 class Pages(ABC, Generic[T]):
-    """What comes page by page; it begins with the first of them."""
+    """An iterator that a daemon fills page by page. Nothing is asked for before the first item is."""
 
     def __init__(self, pager: Pager) -> None:
         self._pager = pager
@@ -43,10 +43,10 @@ class Pages(ABC, Generic[T]):
 
     @abstractmethod
     def take_page(self, answers: Answers) -> int:
-        """Take what is on a page; the cursor, 0 at the end."""
+        """Take what is on a page; return the cursor, 0 at the end."""
 
     def on_given(self, one: T) -> None:
-        """To whoever reads."""
+        """Called for each item that is handed to the reader."""
 
     def __aiter__(self) -> Self:
         return self
@@ -83,7 +83,7 @@ class Pages(ABC, Generic[T]):
             self._end = exc
         except MQError as exc:
             self._end, self._cursor = exc, cursor
-            self._leave()  # the daemon may have it still
+            self._leave()  # the daemon may still keep it
         return bool(self._ready)
 
     async def aclose(self) -> None:

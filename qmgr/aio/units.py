@@ -50,7 +50,8 @@ def calling_task() -> "asyncio.Task[Any] | None":
 async def in_thread(call: Callable[[], T]) -> T:
     """Make a call that may take long in a thread of its own.
 
-    All that the event loop has to lend may wait for what comes of it, as where an application gets messages in them.
+    Not in one of the event loop's own: all of these may be taken by calls that wait for what this one does, as where an
+    application gets messages in them.
     """
     thread = ThreadPoolExecutor(1, "qmgr")
     try:
@@ -144,12 +145,12 @@ class Backend(Protocol):
     def forked(self) -> bool: ...
     def new_unit(self, xid: Xid | None) -> Any: ...
     async def begin(self, unit: Any) -> None:
-        """If there is an error to be told of the begin, tell it."""
+        """Begin it where that may be refused, so that the error is raised here."""
 
     async def put(self, unit: Any, queue: str, body: bytes, options: PutOptions) -> Message: ...
     async def send(self, unit: Any, queue: str, body: bytes, options: PutOptions) -> None: ...
     async def settle(self, unit: Any) -> None:
-        """Have all put that was sent. Where it is cancelled the unit of work can only be backed out."""
+        """Wait until all that was sent is put. Where it is cancelled the unit of work can only be backed out."""
 
     async def put_many(self, unit: Any, queue: str, bodies: Iterable[bytes], options: PutOptions) -> list[Message]: ...
     async def get(self, unit: Any, queue: str, limit: int, wait: float | None, options: GetOptions) -> list[Message]:
@@ -162,7 +163,7 @@ class Backend(Protocol):
 
     async def backout(self, unit: Any) -> None: ...
     async def leave(self, unit: Any) -> None:
-        """Back it out, for nobody comes back to it."""
+        """Back it out, as nobody will use it again; if that can't be now, as soon as it can."""
 
     def browse(self, queue: str, selectors: Wanted) -> ClosableIterator[Message]: ...
     def replay(self, queue: str | int, start: Where, end: Where | None) -> ReplayIterator: ...
@@ -186,7 +187,7 @@ class UnitOfWork:
     def __init__(self, backend: Backend, xid: Xid | None) -> None:
         self._backend = backend
         self._unit: Unit = backend.new_unit(xid)
-        self._committing = False  # the outcome is no more the business of the block
+        self._committing = False  # a commit was asked for, so leaving the block must not back it out
 
     def __repr__(self) -> str:
         return f"<UnitOfWork {self.id} {self.state.value}>"
@@ -206,7 +207,7 @@ class UnitOfWork:
 
     @property
     def _is_open(self) -> bool:
-        """Nobody has said yet how it ends, though the queue manager may have rolled it back."""
+        """It has not ended, as far as is known here: the queue manager may have rolled it back."""
         return self._unit._is_open
 
     async def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:
@@ -279,6 +280,7 @@ class UnitOfWork:
 
 
 def one(found: list[Message], queue: str) -> Message:
+    """What a get of one message has found. Raises NoMessageAvailable (2033)."""
     if found:
         return found[0]
     raise NoMessageAvailable(f"queue {queue!r} has no message for this get", name=queue)

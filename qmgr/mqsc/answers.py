@@ -36,7 +36,7 @@ OTHER = "AMQ8101E"
 
 @attrs.frozen
 class Answer:
-    """To one command."""
+    """The answer to one command."""
 
     lines: tuple[str, ...]
     done: bool = True

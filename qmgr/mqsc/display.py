@@ -38,7 +38,7 @@ def _shown(word: str, text: str) -> str:
 
 
 def _defined(table: grammar.Table, definition: Any) -> dict[str, str]:
-    """Those of the table: as they are defined, or as MQ has them by default where they have no effect."""
+    """The attributes of a table: as they are defined; those without effect here with the default of IBM MQ."""
     return {
         row.word: row.value.show(getattr(definition, row.python) if row.python else row.default)
         for row in table.values()

@@ -75,10 +75,10 @@ class Interpreter:
         table = grammar.QLOCAL
         settings = _python(statement, table)
         like = statement.options.get("LIKE")
-        of = _attributes(self._local(like), table) if like else grammar.defaults(table)
+        base = _attributes(self._local(like), table) if like else grammar.defaults(table)
         if self._is_alias(statement.name):
             raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is an alias queue.")
-        self._define(statement, self._manager.define_queue, self._manager.alter_queue, of | settings)
+        self._define(statement, self._manager.define_queue, self._manager.alter_queue, base | settings)
         return _done(statement, table, "AMQ8006I", "Queue created.")
 
     def _define(
@@ -161,10 +161,10 @@ class Interpreter:
         table = grammar.QALIAS
         settings = _python(statement, table)
         like = statement.options.get("LIKE")
-        of = _attributes(self._alias(like), table) if like else grammar.defaults(table)
+        base = _attributes(self._alias(like), table) if like else grammar.defaults(table)
         if self._locals(statement.name):
             raise Refused(answers.OTHER_TYPE, f"Object {statement.name} exists, and is a local queue.")
-        self._define(statement, self._manager.define_alias, self._manager.alter_alias, of | settings)
+        self._define(statement, self._manager.define_alias, self._manager.alter_alias, base | settings)
         return _done(statement, table, "AMQ8006I", "Queue created.")
 
     def _alter_alias(self, statement: Statement) -> Answer:
@@ -254,7 +254,7 @@ class Interpreter:
         return said("AMQ8862I", "Authority record set.")
 
     def _refresh_rights(self, statement: Statement) -> Answer:
-        """Rights count from the moment at which they are said."""
+        """There is nothing to refresh: rights count as soon as they are set."""
         self._check()
         return said("AMQ8560I", "Security cache refreshed.")
 
@@ -352,7 +352,7 @@ def _damage(info: QueueInfo) -> list[str]:
 
 
 def _fits(grant: Fields, queue: str) -> bool:
-    """Is it about queues, and about this one too?"""
+    """Does the grant cover this queue?"""
     return grant["OBJTYPE"] == "QUEUE" and authority.pattern(grant["PROFILE"]).fullmatch(queue) is not None
 
 
@@ -392,12 +392,12 @@ def _custom(statement: Statement, table: grammar.Table) -> dict[str, Any]:
 
 
 def _attributes(definition: object, table: grammar.Table) -> dict[str, Any]:
-    """Those of an object that another one is to be like."""
+    """The attributes of an object that LIKE names."""
     return {row.python: getattr(definition, row.python) for row in table.values() if row.python}
 
 
 def _done(statement: Statement, table: grammar.Table, number: str, text: str) -> Answer:
-    """It was done; and what of it has no effect."""
+    """The answer to a command that was done, with the attributes that have no effect."""
     return said(number, text, *_without_effect(statement, table))
 
 
@@ -435,10 +435,10 @@ def _shown(
     more: tuple[str, ...] = (),
     sort: bool = False,
 ) -> list[str]:
-    """The lines of those that the WHERE lets through.
+    """The lines of the objects that the WHERE lets through.
 
-    What was asked for is shown; else all of an object that has been named, and `always` of several. `more`: attributes
-    that a keyword stands for. `sort`: by name, as IBM MQ shows definitions.
+    Shown are the attributes that were asked for; else all of an object that was named, and `always` of those that a
+    generic name means. `more`: attributes that a keyword stands for. `sort`: by name, as IBM MQ shows definitions.
     """
     where = statement.where
     asked = (*more, *(word for word in statement.asked if word not in more))

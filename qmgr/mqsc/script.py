@@ -98,7 +98,7 @@ def _command(
 
 
 def _has_words(row: Attribute, value: object) -> bool:
-    """None is, but for NOLIMIT and the like, what was never said."""
+    """Has MQSC words for it? None has some where it stands for a word such as NOLIMIT; else it was never set."""
     return value is not None or isinstance(row.value, WholeOr | Tenths)
 
 

@@ -192,5 +192,5 @@ def order(text: str) -> tuple[int, int, str]:
 
 
 def text_order(text: str) -> tuple[int, int, str]:
-    """The same of what is text, whatever it says."""
+    """The same for attributes whose values are text, even one of digits."""
     return (1, 0, text.strip())

@@ -1,7 +1,7 @@
 """WHERE(attribute operator value): which of the objects that a DISPLAY finds are shown.
 
 Values are compared as they are shown: numbers as numbers, else as text. LK and NL take a value with * at its end.
-A number and what is none, such as NOLIMIT or what is not known and therefore blank, differ, and neither is more.
+A number differs from what is none, such as NOLIMIT, or blank for what is not known; neither is more than the other.
 Of an attribute whose values are any text, digits are text too: a description of 007 is not one of 7.
 """
 
@@ -31,7 +31,7 @@ def alike(shown: str, value: str, key: Key) -> bool:
 
 
 def fits(name: str, generic: str) -> bool:
-    """Is that the name, or does it begin as one says that ends with *?"""
+    """Is the name `generic` or, where that ends with *, does it begin with what stands before the *?"""
     if generic.endswith("*"):
         return name.startswith(generic[:-1])
     return name.strip() == generic.strip()
