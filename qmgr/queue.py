@@ -171,7 +171,7 @@ class Queue(Finding):
             self.waiters.wake_one(entry.head)
 
     def add_run(self, run: MessageRun, sequence: int, lsn: int) -> None:
-        """The same for messages in places that follow."""
+        """The same for a run of messages, with sequences from `sequence` on."""
         if self._indexed or self._group_index is not None or self.waiters.line:
             for place, entry in enumerate(run.entries(), sequence):
                 self.add(entry, place, lsn)
@@ -276,7 +276,7 @@ class Queue(Finding):
         self._forget(entry)
 
     def _take_paged(self, entry: Entry) -> None:
-        """The same for one that memory does not hold."""
+        """As `take`, for a message that is in a segment only."""
         entry.status = GONE
         if self._group_index is not None:
             self._can_not_be_got(entry)
@@ -389,7 +389,7 @@ class Queue(Finding):
         self.changed = True
 
     def take_each(self, entries: list[Entry]) -> None:
-        """The same for several messages."""
+        """As `take`, for several messages."""
         if self._group_index is not None or self.removed is not None:
             for entry in entries:
                 self.take(entry)

@@ -138,7 +138,7 @@ class Segment:
         self._count_gone(count, size)
 
     def mark_gone_run(self, first: int, count: int, size: int) -> None:
-        """The same for so many that follow each other."""
+        """The same for `count` cells from `first` on."""
         gone, start, end = self.gone, first >> 3, (first + count + 7) >> 3
         bits = int.from_bytes(gone[start:end], "little") | (1 << count) - 1 << (first & 7)
         gone[start:end] = bits.to_bytes(end - start, "little")
@@ -158,7 +158,7 @@ class Segment:
         return bits & (1 << count) - 1
 
     def has_gone(self, first: int, count: int) -> bool:
-        """Is one of so many cells gone, from this one on?"""
+        """Is one of `count` cells from `first` on gone?"""
         return self.gone_count > 0 and self._bits(first, count) > 0
 
     def live_in(self, block: Block) -> int:
@@ -177,7 +177,7 @@ class Segment:
         return self._bits(first, count).to_bytes((count + 7) // 8, "little")
 
     def make_room(self, cells: int) -> None:
-        """So many more will be there, and may go before `extend` shows them."""
+        """Make room for so many more cells, which may go before `extend` shows them."""
         self.gone.extend(bytes(max(0, (self.cells + cells + 7) // 8 - len(self.gone))))
 
     def extend(self, blocks: list[Block], length: int) -> None:

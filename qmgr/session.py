@@ -63,7 +63,7 @@ class Rights(Protocol):
 
 @attrs.frozen
 class AllRights:
-    """All of them, for who could open the files of the queue manager anyway."""
+    """All of them, for a user who could open the files of the queue manager anyway."""
 
     user: str = ""
 

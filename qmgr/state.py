@@ -109,7 +109,7 @@ class State(ABC):
 
     @contextlib.contextmanager
     def observed(self, observe: Callable[[records.UnitRecord, int, int, int], None]) -> Iterator[None]:
-        """In the block `observe` gets every record of a unit of work that is applied, with its place."""
+        """In the block `observe` gets each commit, backout, prepare and roll-forward that is applied, and its place."""
         kinds = records.Commit, records.Backout, records.Prepare, records.RollForward
         effects = {kind: self._effects[kind] for kind in kinds}
 
