@@ -38,6 +38,7 @@ def wire_wait(wait: Any) -> float:
 
 
 def check_bodies(bodies: Iterable[Any]) -> list[bytes]:
+    """The bodies of a `put_many`, as bytes. Raises Mistake."""
     if isinstance(bodies, (bytes, bytearray, memoryview, str)) or not isinstance(bodies, Iterable):
         raise Mistake(f"put_many takes several bodies, not one {type(bodies).__name__}", reason=Reason.MD_ERROR)
     return [body if type(body) is bytes else check_body(body) for body in bodies]

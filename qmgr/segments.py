@@ -285,6 +285,7 @@ def _unpacked(text: str) -> bytes:
 
 
 def from_description(fields: dict[str, Any]) -> Segment:
+    """The segment that `Segment.describe` has described, its JSON read."""
     segment = Segment(fields["number"], volatile=fields["volatile"])
     segment.extend([Block(*facts) for facts in BLOCK.iter_unpack(_unpacked(fields["blocks"]))], fields["length"])
     segment.gone[:] = _unpacked(fields["gone"])

@@ -32,7 +32,7 @@ from qmgr.published import (
 from qmgr.segments import from_description
 from recovery.checkpoint import Checkpoint, read_files
 from recovery.dump import OpenUnit, ReaderOf, open_units
-from recovery.errors import QueueDamaged, RecoveryError
+from recovery.errors import RecoveryError
 
 STOPPED = "stopped"  # not in order: the next start recovers it
 
@@ -142,18 +142,11 @@ def _unit(unit: OpenUnit) -> dict[str, Any]:
 
 def _queue(fields: dict[str, Any], *, counted: bool) -> dict[str, Any]:
     """A queue of the checkpoint. `counted`: that is the last one, and what its segments hold is all that it holds."""
-    damaged: str = fields["damaged"]
-    depth = None
-    if counted:
-        try:
-            depth = sum(len(from_description(one)) for one in fields["segments"])
-        except QueueDamaged as exc:
-            damaged = damaged or str(exc)
     return {
         "name": fields["definition"]["name"],
-        "depth": depth,
-        "uncommitted": None if not counted else 0,
+        "depth": sum(len(from_description(one)) for one in fields["segments"]) if counted else None,
+        "uncommitted": 0 if counted else None,
         "memory": 0,
         "max_depth": fields["definition"]["max_depth"],
-        "damaged": damaged,
+        "damaged": fields["damaged"],
     }

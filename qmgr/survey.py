@@ -44,7 +44,7 @@ class Survey:
     """What there was, by the records before one LSN."""
 
     start: int  # LSN from which on records could be read
-    until: int
+    until: int  # LSN behind the last record that was read
     complete: bool  # nothing that there was is missing
     time: int = 0  # of the last record, microseconds since 1970-01-01 UTC
     epoch: int = 0

@@ -290,6 +290,7 @@ def check_put(queue: Queue, size: int, count: int = 1) -> None:
 
 
 def check_get(queue: Queue) -> None:
+    """May messages be got? Raises Damaged, UnknownQueue (2052), Inhibited (2016)."""
     if queue.damaged:
         raise damaged(queue)
     if queue.deleted:
@@ -358,6 +359,7 @@ def not_its_own(unit: object, name: str) -> Mistake:
 
 
 def check_limit(limit: Any) -> int:
+    """Return `limit`, if it is a number of messages. Raises Mistake (2046)."""
     if type(limit) is not int or limit < 1:
         raise Mistake(f"limit is a whole number, 1 or more, not {quoted(limit)}", reason=Reason.OPTIONS_ERROR)
     return limit

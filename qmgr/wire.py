@@ -95,6 +95,7 @@ def name_bytes(name: object) -> bytes:
 
 
 def put(flags: int, unit: int, queue: str, body: bytes, options: Mapping[str, Any]) -> bytes:
+    """A request to put. Raises what the put would raise for its options."""
     name = name_bytes(queue)
     if not options:
         return REQUEST.pack(12 + len(name) + len(body), PUT, flags, len(name), unit) + name + body
@@ -165,6 +166,7 @@ class Request(NamedTuple):
 
 
 def decode_request(frame: bytes) -> Request:
+    """The head of a request. Raises ProtocolError."""
     if len(frame) < REQUEST.size:
         raise ProtocolError(f"a request has at least {REQUEST.size} bytes, not {len(frame)}")
     _, op, flags, size, unit = REQUEST.unpack_from(frame)
@@ -295,6 +297,7 @@ class Reply(NamedTuple):
 
 
 def decode_reply(frame: bytes) -> Reply:
+    """The head of a reply, which may tell an error: see `decode_or_raise`. Raises ProtocolError."""
     _, op, flags, size = unpack(REPLY, frame, 0)
     at = REPLY.size
     begun = expiry = None
@@ -321,6 +324,7 @@ def is_continued(frame: bytes) -> bool:
 
 
 def put_message(frame: bytes, told: Reply, queue: str, body: bytes) -> Message:
+    """The message of a put, whose body the client has."""
     return Message(body, frame[told.at :], told.name or queue, 0, told.expiry)
 
 

@@ -55,10 +55,12 @@ def not_found(name: str, hint: str = "") -> Refused:
 
 
 def said(number: str, text: str, *more: str) -> Answer:
+    """A command was done: the line that says so, and more lines."""
     return Answer((f"{number}: {text}", *more))
 
 
 def records(lines: Iterable[str], done: bool = True) -> Answer:
+    """What a DISPLAY has found."""
     return Answer(tuple(lines), done)
 
 

@@ -39,10 +39,12 @@ def attribute(word: str, value: Value, python: str, default: Any = None) -> Attr
 
 
 def idle(word: str, value: Value, default: Any) -> Attribute:
+    """One without effect here, of which another value than the default would promise something."""
     return Attribute(word=word, value=value, default=default)
 
 
 def harmless(word: str, value: Value, default: Any) -> Attribute:
+    """One without effect here, of which any value may be given."""
     return Attribute(word=word, value=value, default=default, any_value=True)
 
 
