@@ -13,24 +13,24 @@ from qmgr.manager import QueueManager
 from qmgr.session import Rights, Session
 from qmgr.users import Users, Verifier
 
-MAX_DENIALS = 10_000  # different ones, whose numbers are remembered
-MAX_DENIALS_OF_USER = 100  # of these; what else a user is refused counts together
+MAX_DENIALS = 10_000  # (user, verb, name) that are counted; beyond that counting begins anew
+MAX_DENIALS_OF_USER = 100  # of these for one user, whose further denials share one count
 
 
 class Admission:
-    """What listeners ask about their clients."""
+    """Authenticates clients, gives them sessions and rights, and reports refusals to the error log."""
 
     def __init__(self, manager: QueueManager, disk: Disk, location: Location, say: Callable[..., None]) -> None:
         self._manager = manager
         self.users = Users(disk, location)
         self._entropy = disk.entropy
         self._say = say
-        self._full: set[str] = set()  # listeners that refuse clients, of which the error log has been told
-        self._denials: Counter[tuple[str, ...]] = Counter()  # of a user's verb on a name, and of all others of a user
-        self._denials_of: Counter[str] = Counter()  # how many of those a user has
+        self._full: set[str] = set()  # listeners at their limit of clients, as the error log has been told
+        self._denials: Counter[tuple[str, ...]] = Counter()  # by (user, verb, name), or (user,) beyond the limit
+        self._denials_of: Counter[str] = Counter()  # by user: how many (user, verb, name) are counted
 
     def open(self, listener: str, peer: Peer, rights: Rights) -> Session:
-        """A new client. Where there are too many the error log says so, once until there is room again."""
+        """The session of a new client. Raises Unavailable where there are too many; the error log hears of it once."""
         try:
             session = self._manager.sessions.open(peer, rights)
         except Unavailable as exc:
@@ -50,7 +50,7 @@ class Admission:
         sasl.check_password(self._find, self._entropy, user, password)
 
     def _find(self, user: str) -> Verifier | None:
-        """A stranger hears no path: what is wrong with the file is said in the error log."""
+        """The user's verifier. Raises NotAuthorized without the path of a bad users.json: that is for the error log."""
         try:
             return self.users.find(user)
         except (IniError, OSError) as exc:
@@ -66,7 +66,7 @@ class Admission:
         self._say("AMQ9557", user=user, text=str(why), address=address)
 
     def _denied(self, *, user: str, verb: str, name: str) -> None:
-        """The error log hears of it each time that there are twice as many: a client may try for ever, and fill it."""
+        """Count a denial. The error log gets the 1st, 2nd, 4th, 8th …, lest a client that tries for ever fill it."""
         if len(self._denials) >= MAX_DENIALS:
             self._denials.clear()
             self._denials_of.clear()

@@ -1,7 +1,8 @@
-"""Beats: heartbeats. One thread tells clients whose calls take long that these are at work, as often as they want it.
+"""Beats: heartbeats. One thread tells clients, as often as they have asked, that their long calls are still at work.
 
-A client gives a daemon up that says nothing for long. Waits and the calls of operators may take longer than that; so
-may a look at much of the log. Nothing is told of what takes long for a reason of its own, such as a disk that hangs.
+A client gives up a daemon that is silent for long. Waits, calls of operators and looks at much of the log may take
+longer than that. Calls that should be quick send no heartbeats: where one takes long something is wrong, such as a disk
+that hangs, and the client is to notice.
 """
 
 import contextlib
@@ -17,10 +18,10 @@ NEVER = 1 << 63  # nanoseconds
 class Busy(Protocol):
     """A call that takes long."""
 
-    due: int  # when the client is to be told, by the clock's `elapsed_ns`
+    due: int  # when `on_due` is to be called, by the clock's `elapsed_ns`
 
     def on_due(self, now: int) -> None:
-        """Tell the client, if it is still at work, without waiting; `due` is later then."""
+        """Tell the client, without waiting, that the call is still at work; sets `due` to the next time."""
 
 
 class Beats:
@@ -40,7 +41,7 @@ class Beats:
 
     @contextlib.contextmanager
     def during(self, call: Busy) -> Iterator[None]:
-        """In the block the call is at work."""
+        """Send heartbeats for the call while the block lasts."""
         self.add(call)
         try:
             yield
@@ -51,7 +52,7 @@ class Beats:
         with self._lock:
             self._busy[call] = None
             first = call.due < self._next
-        if first:  # most often it is awake before then anyway
+        if first:  # else the thread wakes in time by itself
             self._wake.set()
 
     def remove(self, call: Busy) -> None:

@@ -1,4 +1,4 @@
-"""Calls: the requests that come by one socket, one after the other, each made a call of the session and answered."""
+"""Calls: takes the requests of one socket, one after the other, makes each a call of the session, and answers it."""
 
 import contextlib
 import itertools
@@ -31,7 +31,7 @@ unpack_head = wire.REQUEST.unpack_from
 PUT, COMMIT, BEGIN = wire.PUT, wire.COMMIT, wire.BEGIN
 DONE = wire.reply(OK, b"")
 ALIVE = wire.reply(wire.ALIVE, b"")
-MAX_QUICK_GETS = 1000  # messages of one call, while others wait for their turn
+MAX_QUICK_GETS = 1000  # messages; a call for more is not quick, and others would wait for it
 QUICK = frozenset(
     (PUT, COMMIT, wire.PUT_MANY, wire.GET, wire.GET_MANY, wire.BACKOUT, wire.BEGIN_UNIT, wire.STATE, wire.SENDS)
 )
@@ -54,7 +54,7 @@ class Calls:
         beats: Beats,
         on_end: Callable[[Exception | None], None],
     ) -> None:
-        """`on_end` is told when nobody serves the socket any more, and why, if not since its client has closed it."""
+        """`on_end` is called when nobody serves the socket any more: with what ended it, or None if its client did."""
         self._service = service
         self._on_end = on_end
         self._clock: Clock = service.clock
@@ -67,13 +67,13 @@ class Calls:
         self._send_lock = threading.Lock()  # whole frames, where another thread may tell of a call that takes long
         self._beats_on = False  # a call that takes long is at work
         self.due = NEVER
-        self._begun: Begun | None = None  # to be told with the answer
-        self._op = 0  # what is asked for
-        self._lsn = 0  # that must be safe before anybody hears the answer; 0: any time
-        self._committed: tuple[int, UnitOfWork] | None = None  # and counts from then on
+        self._begun: Begun | None = None  # the unit of work that this request has begun, for the answer
+        self._op = 0  # of the request that is being answered
+        self._lsn = 0  # to force before the answer is sent; 0: none
+        self._committed: tuple[int, UnitOfWork] | None = None  # by this request: over for the client after the force
         self._may_wait = True
         self._force_soon = True  # the log is forced right after the call
-        self._puts_done = 0  # of SENDS that a thread that may wait goes on with, the puts that are done
+        self._puts_done = 0  # of a SENDS that is handed to a thread that may wait: puts that are done by then
         self._watch: Watch | None = None  # while a call waits
         self._dismissed = False
         self.over = threading.Event()
@@ -107,7 +107,7 @@ class Calls:
         self.recheck_waits()
 
     def recheck_waits(self) -> None:
-        """What waits looks whether it is to go on."""
+        """Wake the call that waits, if one does, to see whether it is to go on."""
         watch = self._watch
         if watch is not None:
             watch.note()
@@ -119,12 +119,12 @@ class Calls:
         sock, longest, idle, ticks = self.sock, self._longest, self._idle, self._clock.elapsed_ns
         while frame := sockets.receive(sock, longest, idle, ticks):
             self._serve_one(frame)
-            frame = b""  # given back before the next is waited for
+            frame = b""  # frees its memory while the next is waited for
 
     def serve_request(self, data: bytes) -> None:
         """Answer the request that begins with `data`, in a thread that may wait.
 
-        Raises ProtocolError, what a lost connection raises.
+        Raises ProtocolError; Gone where the connection is lost.
         """
         self._serve_one(sockets.receive_rest(self.sock, data, self._longest, self._idle, self._clock.elapsed_ns))
 
@@ -148,15 +148,15 @@ class Calls:
                 self.sock.sendall(part)
 
     def receive_now(self) -> bytes:
-        """What has come, where something has; b"" when the client has closed the socket. Raises OSError."""
+        """What has come, without waiting; b"" when the client has closed the socket. Raises OSError."""
         return sockets.receive_now(self.sock)
 
     def is_quick_request(self, data: bytes) -> bool:
-        """Is it just one that may be answered at once?"""
+        """Is this exactly one request, of a kind that may be answered without waiting?"""
         return len(data) >= HEAD_BYTES and data[4] in QUICK and sockets.is_frame(data, self._longest)
 
     def send_now(self, told: Answer) -> Iterator[bytes | memoryview] | None:
-        """Send an answer as far as that takes no waiting; what is left of it, if anything is. Raises OSError."""
+        """Send as much of an answer as takes no waiting; return the rest, or None. Raises OSError."""
         parts = iter((told,) if isinstance(told, bytes) else told)
         for part in parts:
             left = sockets.send_now(self.sock, part)
@@ -165,17 +165,17 @@ class Calls:
         return None
 
     def end(self, exc: Exception | None) -> None:
-        """Nobody serves the socket any more: `exc` says why, if not since its client has closed it."""
+        """Nobody serves the socket any more: `exc` says why; None: its client has closed it."""
         self.over.set()
         self._on_end(exc)
 
     def answer(self, frame: bytes, *, may_wait: bool = True, soon: bool = True) -> tuple[Answer, int] | None:
-        """(what to answer, the LSN to force before, 0: none); None where it takes waiting, and that may not be.
+        """(the answer, the LSN to force before it is sent, 0: none); None where it takes waiting without `may_wait`.
 
-        `soon`: no other call goes with that force, as far as one can tell, so the disk may begin at once. After a force
-        the answer is what `after_force` makes of it. Raises ProtocolError for what is no request; Gone.
+        `soon`: no other call seems to share that force, so the disk may begin at once. After a force, send what
+        `after_force` makes of the answer. Raises ProtocolError for what is no request; Gone.
         """
-        if self._client.closed:  # nobody hears the answer to what it sent before; that was not under way yet
+        if self._client.closed:  # the request came before the end, but nobody hears its answer: do nothing
             raise EOFError("the client is gone")
         self._op, self._begun, self._lsn, self._may_wait, self._force_soon = frame[4], None, 0, may_wait, soon
         try:
@@ -212,6 +212,7 @@ class Calls:
         return handler(request, frame)
 
     def _refusal(self, exc: Exception, op: int) -> bytes:
+        """The answer to a call that has failed. The error log hears of what is no fault of the client's."""
         if isinstance(exc, MQError):
             return wire.error_reply(exc, self._begun)
         if isinstance(exc, (TypeError, ValueError)):  # what a call was given does not fit to it
@@ -224,7 +225,7 @@ class Calls:
 
     @contextlib.contextmanager
     def _beating(self) -> Iterator[None]:
-        """In the block the client is told every so often that its call is at work, if it wants to hear that."""
+        """Send the client heartbeats while the block lasts, if it has asked for them."""
         beat = self._client.beat_ns
         if not beat:
             yield
@@ -245,9 +246,9 @@ class Calls:
         return answer
 
     def on_due(self, now: int) -> None:
-        """The call that takes long is at work."""
+        """Send a heartbeat for the call that takes long."""
         self.due = now + self._client.beat_ns
-        if self._send_lock.acquire(blocking=False):  # else it is told how far the call has come, or has its answer
+        if self._send_lock.acquire(blocking=False):  # else it is hearing how far the call has come, or the call is over
             try:
                 if self._beats_on:
                     sockets.send_if_room(self.sock, ALIVE)
@@ -293,7 +294,7 @@ class Calls:
         return wire.put_pages(messages, self._begun)
 
     def _sends(self, request: Request, frame: bytes) -> bytes:
-        """Puts of which the client has told its application nothing yet: where one is refused, none of them counts."""
+        """Puts that the client has collected, with one answer: where one is refused, the unit of work is backed out."""
         sent, self._puts_done = self._puts_done, 0
         unit = self._unit(request._replace(flags=request.flags & ~BEGIN) if sent else request)  # it has begun by then
         if unit is None:
@@ -361,14 +362,14 @@ class Calls:
         return wire.pages(messages, self._begun)
 
     def _check_permitted(self, verb: str, name: str) -> None:
-        """A refusal is said in the error log, which takes waiting. Raises WouldWait where this thread may not."""
+        """Raises WouldWait where this thread may not wait and the call will be refused: the error log hears of that."""
         if not self._may_wait and not self._session.rights.permits(verb, name):
             raise WouldWait
 
     def _get_at_once(
         self, unit: UnitOfWork | None, name: str, limit: int, wait: float, options: GetOptions
     ) -> list[Message] | None:
-        """What can be got at once; None where that can't be told. Raises WouldWait."""
+        """What can be got at once; None: the caller has to find out, or wait. Raises WouldWait without `may_wait`."""
         self._check_permitted(sessions.GET, name)
         now = (
             self._session.get_now(unit, name, limit, options, soon=self._force_soon)
@@ -426,7 +427,7 @@ class Calls:
             raise Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_STOPPING, name=name)
         if self._client.closed:
             raise GaveUp
-        # who still reads hears that nothing was taken: else it might have been, and the answer be lost on its way
+        # The client has closed its half of the socket, or all of it: if it still reads, it learns that nothing was got.
         raise NoMessageAvailable(f"nobody waits for a message of queue {name!r} any more", name=name)
 
     def _browse(self, request: Request, frame: bytes) -> Answer:
@@ -561,7 +562,10 @@ class Calls:
 
 
 def _asked(frame: bytes, at: int, *names: str) -> dict[str, Any]:
-    """What a call without a form of its own asks, which has these. Raises ProtocolError, ValueError."""
+    """The mapping that a request without a format of its own carries, with at least these `names`.
+
+    Raises ProtocolError, ValueError.
+    """
     asked = values.loads(frame[at:])
     if not isinstance(asked, dict) or not set(names) <= set(asked):
         raise ProtocolError(f"a request of this kind says {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""From when to when certificates are good, read from their bytes: Python's ssl tells that of a peer's only.
+"""The validity periods of certificates, read from their bytes: Python's ssl tells only that of a connected peer.
 
 A certificate in DER is elements in elements, each a tag, a length and what it holds. Only what comes before the two
 times is passed over; whether the rest is right is for OpenSSL to say.
@@ -18,7 +18,7 @@ Span = tuple[datetime.datetime, datetime.datetime]
 
 
 def spans(pem: bytes) -> list[Span]:
-    """From when to when each of the certificates is good, in the order of the file; without what is none."""
+    """The validity period of each certificate, in the order of the file; what can't be read as one is left out."""
     found = []
     for match in PEM.finditer(pem):
         text = match[1].decode("ascii", "replace").strip()
@@ -30,7 +30,7 @@ def spans(pem: bytes) -> list[Span]:
 
 
 def span(der: bytes) -> Span:
-    """The same of one. Raises ValueError, IndexError for what is none."""
+    """The validity period of one certificate. Raises ValueError, IndexError for what is none."""
     at = _inside(der, _inside(der, 0))
     if der[at] == VERSION:
         at = _behind(der, at)

@@ -1,4 +1,4 @@
-"""Client: one session of the client protocol, as the daemon has it; what is shared by the sockets of one client."""
+"""Client: the daemon's side of one session of the client protocol: all that the sockets of one client share."""
 
 import itertools
 import threading
@@ -25,7 +25,7 @@ MAX_REMOTE_SOCKETS = 32  # of one that comes over a network
 MAX_CURSORS = 256  # browses and replays that a client has begun and not ended
 MAX_UNBEGUN = 1000  # units of work that were backed out before they began
 MAX_ENDED_UNITS = 100  # that are remembered, for requests that are repeated
-BEATS_PER_TIMEOUT = 3  # of a client, which would give us up after it
+BEATS_PER_TIMEOUT = 3  # heartbeats within the time after which a silent daemon is given up
 MIN_BEAT_S = 0.05
 PAGE_BYTES = 256 << 10  # of messages after which a page is sent
 
@@ -41,7 +41,7 @@ class SocketServer(Protocol):
         """Nobody is there any more: close it, and give up what waits."""
 
     def recheck_waits(self) -> None:
-        """What waits looks whether it is to go on."""
+        """Wake the call that waits, if one does, to see whether it is to go on."""
 
     def dismiss(self) -> None:
         """Answer the call that is under way, and no other; give up what waits."""
@@ -91,7 +91,7 @@ class Client:
     """What one client has begun. Thread-safe."""
 
     def __init__(self, session: Session, anchor: Socket, token: bytes, patience: float) -> None:
-        """`patience`: seconds without a word after which it gives us up; 0: for ever."""
+        """`patience`: seconds of silence after which the client gives the daemon up; 0: never."""
         self.session = session
         self.beat_ns = int(max(patience / BEATS_PER_TIMEOUT, MIN_BEAT_S) * 1e9) if patience else 0
         self.token = token
@@ -127,17 +127,17 @@ class Client:
             self._sockets.pop(sock, None)
 
     def recheck_waits(self) -> None:
-        """Its calls that wait look whether they are to go on."""
+        """Wake its calls that wait, to see whether they are to go on."""
         with self._lock:
             there = list(self._sockets.values())
         for calls in there:
             calls.recheck_waits()
 
     def close(self, *, kindly: bool = False) -> list[threading.Event]:
-        """The client is gone: its units of work are backed out at once, its sockets closed.
+        """End the session: its units of work are backed out at once, and its sockets closed.
 
-        `kindly`: it is there, and the queue manager goes: calls that are under way are answered, and the events are set
-        when they are; then the caller closes the anchor.
+        `kindly`: the client is still there, and the queue manager is ending. Then calls that are under way are still
+        answered; the caller waits for the events that this returns, one a socket, and closes the anchor.
         """
         with self._lock:
             if self.closed:
@@ -163,7 +163,10 @@ class Client:
     # ---- units of work
 
     def unit(self, number: int, flags: int) -> Begins:
-        """The unit of work that a request names, begun if it is to begin. Raises UnitOfWorkEnded."""
+        """The unit of work that a request names; begins it if it is not there and `flags` have BEGIN.
+
+        Raises UnitOfWorkEnded.
+        """
         known = self.units.get(number)
         if known is not None:
             return known
@@ -186,7 +189,7 @@ class Client:
             return begun
 
     def _forget_unheard(self) -> None:
-        """Units of work that the queue manager has rolled back, and of which the client never asks any more."""
+        """Drop units of work that the queue manager has rolled back and of which the client never asked again."""
         open_units = self.session.units
         for number in [number for number, (unit, _) in list(self.units.items()) if unit.id not in open_units]:
             self.units.pop(number, None)
@@ -200,15 +203,15 @@ class Client:
     def ended(self, number: int, unit: UnitOfWork) -> None:
         """It is committed or backed out."""
         ended = self._ended
-        ended[number] = unit.id, unit.state  # before it leaves the others: who looks finds it in one of them
+        ended[number] = unit.id, unit.state  # first, so that another thread always finds it in one of the two
         self.units.pop(number, None)
         if len(ended) > MAX_ENDED_UNITS:
             ended.popitem(last=False)
 
     def to_back_out(self, number: int, flags: int) -> UnitOfWork | None:
-        """The unit of work of that number; None: its first request, which may be on its way, is refused from now on.
+        """The unit of work to back out; None: it has not begun, and its first request, if still on its way, is refused.
 
-        Raises UnitOfWorkEnded: without BEGIN it has begun, and may be one whose end is not remembered any more.
+        Raises UnitOfWorkEnded where it is over: without BEGIN it has begun, though its end may be forgotten by now.
         """
         with self._lock:  # it may begin just now, by another socket
             known = self.units.get(number)
@@ -234,7 +237,7 @@ class Client:
     # ---- browses and replays
 
     def cursor(self, messages: Iterator[Message] | Replay, check: Callable[[], None]) -> Cursor:
-        """Raises Mistake (2017) when there are too many."""
+        """A new cursor; `check` is called before each page. Raises Mistake (2017) when there are too many."""
         with self._lock:
             if self.closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)

@@ -1,4 +1,4 @@
-"""Hands: a pool of threads, as many as there are calls that may take long; an idle one stays a while for the next."""
+"""Hands: a pool of threads without a limit, for calls that may take long; an idle thread ends after a moment."""
 
 import threading
 from collections.abc import Callable
@@ -30,11 +30,11 @@ class Hands:
     def __init__(self, name: str) -> None:
         self._name = name
         self._work: SimpleQueue[Work] = SimpleQueue()
-        self._free = 0  # threads that wait, and nobody counts on
+        self._free = 0  # idle threads, without those for which there is work in the queue
         self._lock = threading.Lock()
 
     def do(self, work: Work) -> None:
-        """Have a thread do it, which must not fail. Raises RuntimeError, MemoryError where the system has no more."""
+        """Have a thread do the work, which must not raise. Raises RuntimeError, MemoryError where there are no more."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -54,4 +54,4 @@ class Hands:
                     if self._free:
                         self._free -= 1
                         return
-                work = self._work.get()  # somebody has counted on this one at the last moment
+                work = self._work.get()  # at the last moment `do` has counted on this thread: its work is there

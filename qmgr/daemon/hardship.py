@@ -1,12 +1,12 @@
-"""Hardship: the error log hears once that connections can't be taken, until they could be taken for a while."""
+"""Hardship: a listener that can't accept connections says so once, and again only after a quiet minute."""
 
 from collections.abc import Callable
 
-QUIET_NS = 60_000_000_000  # in which no connection was refused: then the next one is news
+QUIET_NS = 60_000_000_000  # without trouble, after which the next is news
 
 
 class Hardship:
-    """That of one listener, whose thread or loop uses it."""
+    """The troubles of one listener. Not thread-safe: for the listener's own thread or loop."""
 
     def __init__(self, ticks: Callable[[], int], say: Callable[[str], None]) -> None:
         """`ticks()` in nanoseconds."""
@@ -15,6 +15,7 @@ class Hardship:
         self._last: int | None = None
 
     def met(self, text: str) -> None:
+        """A connection could not be accepted; `text` says why."""
         now, last = self._ticks(), self._last
         self._last = now
         if last is None or now - last >= QUIET_NS:

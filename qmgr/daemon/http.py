@@ -68,7 +68,7 @@ class HttpListener:
             except OSError as exc:
                 if self._socket is None:
                     return
-                # Of descriptors there may be some again: those that are open may be closed.
+                # Descriptors come back as connections are closed, so it is tried again.
                 hardship.met(f"listener {name!r} can't accept: {exc}{retry_advice(exc)}")
                 service.clock.wait(threading.Event(), ACCEPT_RETRY_S)
                 continue
@@ -88,7 +88,7 @@ class HttpListener:
                 self.forget(connection)
 
     def _let_in(self, connection: "Connection") -> bool:
-        """It is a stranger, as soon as there is room for one; False: nobody is served any more."""
+        """Count the connection among the strangers, once there is room for one; False: the listener has closed."""
         while self._socket is not None:
             connection.stranger = self.strangers.admit(connection.hang_up)
             if connection.stranger is not None:
@@ -123,7 +123,10 @@ class HttpListener:
 
 
 class Connection:
-    """One client's: requests one after the other, each within its time. Its thread closes it, others hang up."""
+    """A client's connection: requests one after the other, each within its time.
+
+    Only its own thread closes the socket; other threads call `hang_up`.
+    """
 
     def __init__(self, listener: HttpListener, accepted: socket.socket, address: str) -> None:
         self._listener = listener
@@ -167,12 +170,12 @@ class Connection:
                 raise
 
     def hang_up(self) -> None:
-        """Let its thread find it closed. Any thread: the number of what one closes may at once be another's."""
+        """Let its thread find the socket closed. For any thread: to close it would free its number for another one."""
         self._hung_up = True
         sockets.hang_up(self._socket)
 
     def close(self) -> None:
-        """In its thread, or where it has none."""
+        """For its own thread, or while it has none."""
         sockets.close(self._socket)
 
     def leave_strangers(self) -> None:
@@ -194,7 +197,7 @@ class Connection:
             response, is_last = _response_to(exc), True  # where its body ends is not known, or it was not read
         except MQError as exc:
             response = failure(exc)
-            is_last = self._session is None  # it was not let in, and its body not read: that is no request
+            is_last = self._session is None  # it was not let in and its body not read, so no next request can be found
         keep_alive = head is not None and head.keep_alive and not is_last and not self._listener.refusing
         without_body = head is not None and head.method == "HEAD"
         now = self._service.clock.wall_us()
@@ -212,14 +215,14 @@ class Connection:
             self._read = b""
 
     def _say_end(self) -> None:
-        """Over TLS that nothing more comes: it may have been cut off otherwise. In its thread; waits for nothing."""
+        """Over TLS, say that nothing more comes, so that the client knows it from a cut. Own thread; does not wait."""
         if isinstance(self._socket, ssl.SSLSocket):
             with contextlib.suppress(OSError, ValueError):  # the client does not read, or is gone; or it is said
                 self._socket.setblocking(False)
                 self._socket.unwrap()
 
     def _head(self) -> Head | None:
-        """The next request's; None when the client sends no more."""
+        """The head of the next request; None when the client sends no more. Raises BadRequest, OSError."""
         known = self._session is not None
         channels = self._service.channels
         within = self._now_s() + (channels.idle_timeout if known else channels.connect_timeout)
@@ -243,7 +246,7 @@ class Connection:
     def _body(self, head: Head) -> bytes:
         if head.expects:
             self._send(b"HTTP/1.1 100 Continue" + END)
-        body = bytearray(self._read[: head.length])  # a list of what comes could be many times as large
+        body = bytearray(self._read[: head.length])  # no list of pieces: many small ones take many times the memory
         missing = head.length - len(body)
         self._read = self._read[head.length :]
         within = self._now_s() + self._service.channels.idle_timeout
@@ -274,7 +277,7 @@ class Connection:
 
     def gone(self) -> bool:
         """Has the client closed the connection, as far as can be seen? Asked while a call waits and when it is done."""
-        if sockets.peer_has_closed(self._socket):  # else what it has sent before that stands in front of it
+        if sockets.peer_has_closed(self._socket):  # sees it even behind bytes that are not read yet
             return True
         self._socket.setblocking(False)
         try:
@@ -308,7 +311,7 @@ class Connection:
         return response
 
     def _session_for(self, head: Head) -> Session:
-        """The session of the user who this request says it is from."""
+        """The session of the user this request is from: a new one where its credentials are not those of the last."""
         credentials = head.headers.get("authorization", "")
         nobody_is_asked = self._listener.config.authentication == ("NONE",)
         if nobody_is_asked:
@@ -347,7 +350,11 @@ class Connection:
 
 
 def _check_host(host: str, address: str) -> None:
-    """A page of a web site whose name leads to this machine may ask what a browser here will: its name tells it."""
+    """Refuse requests under another name than this machine's. Raises BadRequest.
+
+    They come from web pages whose own host name was made to resolve to this machine (DNS rebinding), so that a browser
+    here lets them ask.
+    """
     name = (host if IPV6.fullmatch(host) else PORT.sub("", host)).removesuffix(".").lower()
     if name not in ("", "localhost", address.lower()):
         try:

@@ -1,4 +1,7 @@
-"""HTTP/1.1 requests and responses as bytes. Pure, with bounds; what two readers might read differently is refused."""
+"""HTTP/1.1 requests and responses as bytes. Pure, and bounded.
+
+What a proxy might read differently than this is refused, lest a request be hidden in another one (request smuggling).
+"""
 
 import datetime
 import re
@@ -23,12 +26,12 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 class BadRequest(Exception):
-    """What the client sent is no request that can be answered otherwise than with this status."""
+    """A request that can only be answered with this status."""
 
     def __init__(self, status: HTTPStatus, text: str, **headers: str) -> None:
         super().__init__(text)
         self.status = status
-        self.headers = headers  # that the answer has
+        self.headers = headers  # of the answer
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +44,7 @@ class Head:
     headers: Mapping[str, str]
     length: int  # of the body, bytes
     keep_alive: bool
-    expects: bool  # an answer before it sends the body
+    expects: bool  # `100 Continue`, before it sends the body
 
 
 @attrs.define(kw_only=True)
@@ -52,7 +55,7 @@ class Response:
     headers: dict[str, str] = attrs.Factory(dict)
 
     def encode(self, *, wall_us: int, keep_alive: bool, without_body: bool = False) -> bytes:
-        """`wall_us`: now."""
+        """The response as bytes. `wall_us`: now; `without_body`: as HEAD is answered."""
         lines = [
             f"HTTP/1.1 {self.status.value} {self.status.phrase}",
             f"Date: {date(wall_us)}",
@@ -80,14 +83,14 @@ def bad(text: str) -> BadRequest:
 
 
 def check_begin(data: bytes) -> None:
-    """Can what has come of a request become one? Else its client would wait for the rest of the time. Raises."""
+    """Raises BadRequest for what can't become a request any more: its client would wait until the time is up."""
     line, end, _ = data.lstrip(b"\r\n").partition(b"\n")
     if (line and not REQUEST_START.fullmatch(line)) or (end and not REQUEST.fullmatch(line.removesuffix(b"\r"))):
         raise bad("the request line is not that of HTTP/1.1")
 
 
 def parse(data: bytes, longest: int) -> Head:
-    """The head of a request, without the empty line behind it; `longest` body, bytes. Raises BadRequest."""
+    """Parse a head, which comes without its empty line. `longest`: bytes that a body may have. Raises BadRequest."""
     first, *lines = data.split(b"\r\n")
     request = REQUEST.fullmatch(first)
     if request is None:
@@ -107,7 +110,7 @@ def parse(data: bytes, longest: int) -> Head:
     host = headers.get("host", "" if older else None)
     if host is None or not HOST.fullmatch(host):
         raise bad("a request of HTTP/1.1 has a Host header, which names a host and maybe a port")
-    if request[2] is not None:  # which counts, whatever the header says
+    if request[2] is not None:  # a host in the target counts, whatever the header says (RFC 9112, 3.2.2)
         headers["host"] = request[2].decode("ascii")
     target, _, query = request[3].decode("ascii").partition("?")
     try:

@@ -5,8 +5,8 @@
     GET    …/message?messageId=&correlationId=                                   browse        200, or 204: none
     GET    …/messagelist?limit=&messageId=&correlationId=                        list          200
 
-A response tells what is on disk already. A message that was got and whose response is lost is lost with it, unless the
-client was known to be gone by then: whoever must not lose one browses first, or uses a protocol with units of work.
+A response is sent when what it tells is on disk. Where the response to a get is lost, its message is lost too, unless
+the client was seen to be gone before: who must not lose a message browses first, or uses a protocol with units of work.
 """
 
 import json
@@ -73,7 +73,7 @@ def status_of(exc: Exception) -> HTTPStatus:
             return HTTPStatus.FORBIDDEN
         case UnknownQueue():
             return HTTPStatus.NOT_FOUND
-        case TryAgain() | Unavailable() | Inhibited():  # which an operator ends: for a 400 a client gives up
+        case TryAgain() | Unavailable() | Inhibited():  # it will pass; for a 400 a client would give up
             return HTTPStatus.SERVICE_UNAVAILABLE
         case Mistake():
             return HTTPStatus.BAD_REQUEST
@@ -212,7 +212,11 @@ def put_options(head: Head) -> dict[str, Any]:
 
 
 def _format(given: Mapping[str, str]) -> str:
-    """Text is UTF-8, as it is said to be when it is got; what else a body may be nobody would hear who gets it."""
+    """The format of the body: text, which is UTF-8, or bytes.
+
+    Other types, charsets and encodings are refused: the message has no place for them, and whoever gets it would not
+    know of them.
+    """
     kind, *words = (word.strip().lower() for word in given.get("content-type", "text/plain").split(";"))
     if kind not in (*TEXT, BYTES):
         raise _unsupported(f"Content-Type is {kind[:60]!r}; allowed: {', '.join((*TEXT, BYTES))}")
@@ -253,7 +257,7 @@ def response_of(message: Message | None) -> Response:
 
 
 def _check_short(response: Response) -> None:
-    """Clients give up a response with more headers than they take, and the message would be lost with it."""
+    """Refuse to send more headers than all clients take: one that gives up the response would lose the message."""
     size = len(response.encode(wall_us=0, keep_alive=True, without_body=True))
     if size > MAX_HEAD_BYTES:
         text = (

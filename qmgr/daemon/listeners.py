@@ -1,11 +1,11 @@
-"""Which listener belongs to which protocol. Each is imported when there is one: TLS and event loops take long."""
+"""Which listener belongs to which protocol. Each is imported only if it is used: ssl and asyncio take long to load."""
 
 from qmgr import ini
 from qmgr.daemon.service import Listener, Makers, Service
 
 
 def ours(service: Service, config: ini.ListenerConfig | None) -> Listener:
-    """Of our own protocol: without a stanza for the clients of this machine, who are always let in."""
+    """The client protocol: over TCP as a stanza says, or without one the Unix socket, which is always there."""
     from qmgr.daemon.local import make
 
     return make(service, config)

@@ -61,7 +61,7 @@ class LocalListener:
         self._listening: Socket | None = None
         self._unbind: Callable[[], None] = lambda: None
         self._strangers = Strangers(service.clock.elapsed_ns, partial(service.say, "AMQ9032", name=place.listener))
-        self._by_socket: dict[Socket, tuple[Stranger, Socket]] = {}  # and what hangs up: TLS takes the first one over
+        self._by_socket: dict[Socket, tuple[Stranger, Socket]] = {}  # and a duplicate to hang up: TLS empties the first
         self._refusing = self._closed = False
 
     def start(self) -> None:
@@ -113,7 +113,7 @@ class LocalListener:
                 self._service.clock.wait(threading.Event(), ACCEPT_RETRY_S)  # some will come back
 
     def _let_in(self, sock: Socket) -> None:
-        """Hear in a thread of its own who it is. Raises OSError, RuntimeError, MemoryError."""
+        """Wait for room among the strangers; then a thread serves it. Raises OSError, RuntimeError, MemoryError."""
         handle = sock.dup()
         while (stranger := self._strangers.admit(partial(sockets.hang_up, handle))) is None:
             self._service.clock.wait(threading.Event(), ACCEPT_RETRY_S)
@@ -142,7 +142,7 @@ class LocalListener:
                 sockets.close(sock)
 
     def _say_why(self, accepted: Socket, sock: Socket, exc: Exception) -> None:
-        """The last word on a socket that can't go on."""
+        """Tell the client why its socket is closed, if it is still there; the error log too, of what is no MQError."""
         if isinstance(exc, Gone):
             return
         if not isinstance(exc, MQError):
@@ -151,7 +151,7 @@ class LocalListener:
         sockets.send_if_room(sock, wire.error_reply(exc))
 
     def _handshake(self, accepted: Socket, sock: Socket) -> bool:
-        """The first frame says what the socket is. True: it is an anchor, which nobody reads, or others serve it."""
+        """The first frame says what the socket is. True: an anchor, which nobody reads, or one that `Calls` closes."""
         service = self._service
         frame = _first_frame(service, sock)
         if not frame:
@@ -198,6 +198,7 @@ class LocalListener:
         return True
 
     def _hello(self, rest: bytes) -> dict[str, Any]:
+        """What a client that wants a session says of itself, checked. Raises ProtocolError, Unavailable."""
         if self._refusing:
             name = self._service.manager.name
             raise Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_QUIESCING, name=name)
@@ -265,7 +266,7 @@ class Clients:
         return client
 
     def watch(self, client: Client) -> None:
-        """From now on it ends when its anchor is closed."""
+        """From now on the session ends when its anchor is closed."""
         self.watcher.add(client.anchor, lambda: self._end_soon(client))
 
     def _end_soon(self, client: Client) -> None:
@@ -306,7 +307,7 @@ def make(service: ServiceFace, config: ListenerConfig | None) -> LocalListener:
 
 
 def _unix(service: ServiceFace) -> Place:
-    """The file system says who may connect, the kernel who does."""
+    """The Unix socket: its file's permissions say who may connect, and the kernel says who it is."""
     path = service.location.socket
 
     def peer(sock: Socket, told: dict[str, Any]) -> tuple[Peer, Rights, bytes]:
@@ -369,10 +370,7 @@ MECHANISM_NEEDS = {  # what a client gives `connect`, which never sends a passwo
 
 
 def authenticate(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dict[str, Any]) -> tuple[str, bytes]:
-    """(who is at the other end, what shows the client that we know that). Raises NotAuthorized.
-
-    Whatever it is for which somebody is not let in, the error log says so too.
-    """
+    """(the user, the last data of the mechanism for the client). Raises NotAuthorized, which the error log hears of."""
     try:
         return _authenticated(service, config, sock, told)
     except NotAuthorized as exc:
@@ -412,7 +410,7 @@ def _authenticated(
 
 
 def _first_frame(service: ServiceFace, sock: Socket) -> bytes:
-    """What comes from somebody of whom nobody knows yet who it is, in a bounded time."""
+    """A frame of a client that is not authenticated yet, within bounds of size and time; b"" where it has left."""
     seconds = service.channels.connect_timeout
     sockets.limit_receive(sock, seconds)
     return sockets.receive(sock, wire.MAX_FIRST_FRAME_BYTES, seconds, service.clock.elapsed_ns)

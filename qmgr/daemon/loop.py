@@ -20,12 +20,12 @@ Result = TypeVar("Result")
 class Forcer:
     """Forces the log for all that an event loop serves: one force for whatever has been asked for meanwhile.
 
-    The thread of the loop has everything here; that of the forcer only waits for the disk. Callbacks come in the order
+    All fields belong to the loop's thread; the forcer's own thread only waits for the disk. Callbacks come in the order
     in which they were asked for.
     """
 
     def __init__(self, force: Callable[[int], None], loop: asyncio.AbstractEventLoop) -> None:
-        self.safe = 0  # what a force of ours has reached
+        self.safe = 0  # the LSN up to which our forces have made the log safe
         self._force = force
         self._loop = loop
         self._asked: list[Callback] = []  # they wait for the next force
@@ -65,7 +65,7 @@ class Forcer:
         for callback in served:
             try:
                 callback(error)
-            except Exception as exc:  # nobody else shall wait in vain for that
+            except Exception as exc:  # the other callbacks must be called all the same
                 self._loop.call_exception_handler({"message": "a callback of the forcer failed", "exception": exc})
 
     def _run(self) -> None:
@@ -117,7 +117,7 @@ def borrow(manager: QueueManager) -> LoopThread:
 
 
 def give_back(manager: QueueManager) -> None:
-    """The last who gives it back ends it."""
+    """Give a borrowed loop back; when nobody has it any more it ends."""
     with _lock:
         thread = _loops[manager]
         thread.users -= 1

@@ -1,6 +1,6 @@
 """Metrics in Prometheus's text format, under the names that IBM MQ's collector gives them.
 
-Where it counts what this queue manager does not, there is no metric of that name.
+Metrics of that collector for what this queue manager does not count are left out.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ Sample = tuple[str, str, str, dict[str, str], float]  # name, type, help, labels
 
 
 def exposition(manager: "QueueManager", connections: int) -> str:
-    """How the queue manager stands now."""
+    """The metrics as of now, as text; `connections`: clients that are connected."""
     picture = manager.picture()
     lines: list[str] = []
     named: set[str] = set()

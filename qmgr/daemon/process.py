@@ -1,6 +1,6 @@
 """The process of a daemon: its main thread hears signals and says when a service starts and ends, others do the work.
 
-*Operations*: SIGTERM and SIGINT ask for the end, each one with less patience: quiesce, at once, as a kill would.
+*Operations*: SIGTERM and SIGINT ask for the end; each further one is a step more urgent: quiesce, immediate, kill.
 SIGUSR2, SIGUSR1 and SIGQUIT ask for one of the three, however often they come. *Goals*: every one is heard at any
 moment, also while a restart takes long or a disk hangs. *Plan*: the main thread never does what may take long.
 """
@@ -31,13 +31,13 @@ SIGNALS = {QUIESCE: signal.SIGUSR2, IMMEDIATE: signal.SIGUSR1, KILL: signal.SIGQ
 STEP_OF = {number: step for step, number in SIGNALS.items()}
 ESCALATING = (signal.SIGTERM, signal.SIGINT)
 
-POLL_S = 0.02  # of units of work that are to end
-IDLE_POLLS = 2  # one after the other, until nothing is at work any more
-NOTIFY_RETRY_S = 0.1  # until the service manager may have room for what it has to hear
-EXTEND_EVERY_S = 5.0  # while the service manager is to hear that it takes its time
+POLL_S = 0.02  # between two looks whether units of work have ended
+IDLE_POLLS = 2  # in a row that find nothing at work, before the end goes on
+NOTIFY_RETRY_S = 0.1  # until the service manager may have room for a notification
+EXTEND_EVERY_S = 5.0  # between two requests to the service manager for more time
 SAY_KILLED_TIMEOUT_S = 0.5
-KILLED_STATUS = 128 + signal.SIGKILL  # how a shell tells such an end
-EXTENSION_US = 30_000_000  # asked of the service manager each time
+KILLED_STATUS = 128 + signal.SIGKILL  # as a shell reports a process that SIGKILL ended
+EXTENSION_US = 30_000_000  # that each such request asks for
 
 
 class StartReporter(Protocol):
@@ -60,7 +60,7 @@ class Done:
 
 @attrs.frozen
 class Asked:
-    """Somebody wants the end, with this much patience at most."""
+    """Somebody asks for the end, at least this urgently."""
 
     step: int
 
@@ -93,7 +93,7 @@ class Daemon:
         try:
             return self._start() or self._serve() or self._end()
         finally:
-            self._wakeups.close(deaf=True)  # it has ended, and the moment until its process does is not to be cut short
+            self._wakeups.close(deaf=True)  # the service has ended: no signal is to cut the end of the process short
 
     # ---- the three parts of its life
 
@@ -108,7 +108,7 @@ class Daemon:
             self._notifier.say(EXTEND_TIMEOUT_USEC=EXTENSION_US)
         error = self._done["start"].error
         if error is None:
-            gc.freeze()  # what is there by now stays: it is not looked at again and again
+            gc.freeze()  # what is there by now stays, and need not be scanned for cycles
             manager = service.manager
             for line in start_lines(manager, _outdated(service)):
                 self._reporter.line(line)
@@ -127,7 +127,7 @@ class Daemon:
         self._notifier.say(STOPPING=1, STATUS=f"Queue manager {service.name}: {Stage.QUIESCING}")
         if self._step == QUIESCE:
             self._run_until("quiesce", service.quiesce, until=IMMEDIATE)
-            idle = 0  # looks one after the other; the answer to the last commit may still be on its way at the first
+            idle = 0  # polls in a row; at the first the answer to the last commit may still be on its way
             while self._step < IMMEDIATE and not self._failed and idle < IDLE_POLLS:
                 idle = 0 if service.busy else idle + 1
                 self._wait(POLL_S)
@@ -159,7 +159,7 @@ class Daemon:
         threading.Thread(target=run, name=name, daemon=True).start()
 
     def _run_until(self, name: str, task: Callable[[], None], *, until: int) -> None:
-        """Have it done, unless somebody asks for that step meanwhile: then it is done no more, or goes on alone."""
+        """Do the task in a thread and wait for it, but no longer than until somebody asks for step `until`."""
         self._start_thread(name, task)
         while name not in self._done and self._step < until:
             self._wait(EXTEND_EVERY_S)
@@ -170,7 +170,7 @@ class Daemon:
         for word in self._wakeups.wait(seconds):
             if isinstance(word, Done):
                 self._done[word.task] = word
-                if word.error is not None and word.task != "start":  # of which whoever has started us hears
+                if word.error is not None and word.task != "start":  # whose error `run` returns
                     self._service.say("AMQ9021", text=str(word.error))
             elif isinstance(word, Asked):
                 self._step = max(self._step, word.step)
@@ -189,7 +189,7 @@ class Daemon:
         saying.start()
         saying.join(SAY_KILLED_TIMEOUT_S)  # no longer: the disk may hang
         os.kill(os.getpid(), signal.SIGKILL)
-        os._exit(KILLED_STATUS)  # process 1 of a container, which the system spares what it sends to itself
+        os._exit(KILLED_STATUS)  # for process 1 of a container: the kernel ignores a SIGKILL that it sends itself
 
 
 def start_lines(manager: QueueManager, outdated: Iterable[str] = ()) -> list[str]:
@@ -220,7 +220,7 @@ def start_lines(manager: QueueManager, outdated: Iterable[str] = ()) -> list[str
 
 
 def _outdated(service: Service) -> list[str]:
-    """What is to be said of certificates of listeners: the start goes on all the same, and nobody comes by them."""
+    """A sentence for each listener's certificate that is expired or not valid yet; the start goes on all the same."""
     with_tls = [config for config in service.manager.config.listeners if config.tls_certificate is not None]
     if not with_tls:
         return []

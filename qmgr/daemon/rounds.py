@@ -1,9 +1,9 @@
-"""Rounds: one thread that answers the quick calls of many sockets, round by round, with one force of the log for each.
+"""Rounds: one thread answers the quick calls of many sockets, round by round, and forces the log once for many calls.
 
-Where each socket has a thread, these hand Python's lock from one to the other with every frame, and that takes longer
-than what they do. So the sockets wait here together. What takes no waiting is answered here: puts, gets of what is
-there, the ends of units of work. For anything else a thread has the socket until that is answered. Where a force takes
-long another thread goes on with those that do not wait for it.
+With a thread for each socket, Python's interpreter lock would change hands with every frame, which takes longer than
+the call. So the sockets wait here together. What takes no waiting is answered here: puts, gets of what is there, the
+ends of units of work. For anything else a thread has the socket until that is answered. Where a force takes long,
+another thread takes over the sockets that do not wait for it.
 """
 
 import contextlib
@@ -23,16 +23,16 @@ from qmgr.session import ServiceFace
 from qmgr.sockets import Gone
 
 ROUNDS_PER_FORCE = 8  # at most
-SPIN_NS = 100_000  # in which a client often has its next call: to sleep and be woken takes as long
-CONTENDED_FORCES = 32  # after the last one that several calls waited for
+SPIN_NS = 100_000  # within which a client often sends its next call; to sleep and be woken takes as long
+CONTENDED_FORCES = 32  # after one that several calls waited for, until a call may count as alone
 SLOW_FORCE_NS = 250_000_000  # after which another thread serves those that do not wait for it
 LAST_FORCE_TIMEOUT_S = 5.0
-Waiting = dict[Calls, Answer]  # for a force, to be told this then
+Waiting = dict[Calls, Answer]  # those that wait for a force, and what to answer after it
 
 
 @attrs.define(eq=False)
 class _Turn:
-    """Of a thread that serves the sockets; it is over when a force takes long, and another thread has the next one."""
+    """The turn of a thread that serves the sockets. If a force takes long it is over: another thread has the next."""
 
     relieve: Callable[["_Turn", int], None]
     waiting: Waiting = attrs.Factory(dict)
@@ -40,7 +40,7 @@ class _Turn:
     began: int = 0  # the last force: nanoseconds
     over: bool = False
     watched: bool = False  # by the beats, which look now and then whether a force takes long
-    due: int = NEVER  # as of all that may take long
+    due: int = NEVER  # when they look; see `beats.Busy`
 
     def on_due(self, now: int) -> None:
         self.relieve(self, now)
@@ -98,7 +98,7 @@ class Rounds:
         return start_thread(lambda: self._run(turn), "qmgr client rounds")
 
     def relieve(self, turn: "_Turn", now: int) -> None:
-        """Where a force keeps its thread for long another one serves the sockets that do not wait for that force."""
+        """Called by the beats: where the turn's force takes long, another thread serves the sockets without it."""
         with self._lock:
             turn.due = turn.began + SLOW_FORCE_NS
             if turn.forcing and now < turn.due:
@@ -131,7 +131,7 @@ class Rounds:
                 self._do_elsewhere(partial(self._service.say, "AMQ6118", text=text), _nothing)
 
     def _rounds_and_force(self, turn: "_Turn") -> None:
-        """Answer what comes, and whatever has come meanwhile, with one force."""
+        """Answer what comes, in up to ROUNDS_PER_FORCE rounds, with one force for all of it."""
         highest = 0
         for done in range(ROUNDS_PER_FORCE):
             there = self._ready(0.0) if done else self._spin() or self._ready(None)
@@ -142,7 +142,7 @@ class Rounds:
             self._force(turn, highest)
 
     def _spin(self) -> list[Calls]:
-        """The sockets by which something comes right after the round before; looks for a moment without sleeping."""
+        """The sockets by which something comes within SPIN_NS, looked for without sleeping."""
         ticks = self._service.clock.elapsed_ns
         end = ticks() + SPIN_NS
         while not (there := self._ready(0.0)) and ticks() < end:
@@ -153,9 +153,9 @@ class Rounds:
         return [key.data for key, _ in self._selector.select(patience) if key.data is not None]
 
     def _round(self, there: list[Calls], waiting: Waiting) -> int:
-        """Answer each of them once, those excepted that have to wait for a force; the LSN that this must reach."""
+        """Do one request of each; answers that need a force go into `waiting`. Returns the LSN to force, 0: none."""
         highest = 0
-        needs_checkpoint = self._service.sessions.needs_checkpoint  # no other call waits with one for it
+        needs_checkpoint = self._service.sessions.needs_checkpoint  # then each call gets a thread, which takes it first
         alone = not self._contended and len(there) == 1
         for calls in there:
             if calls in waiting:  # what it says before it has its answer can wait
@@ -210,7 +210,7 @@ class Rounds:
                 self._send(calls, told)
 
     def _send(self, calls: Calls, told: Answer) -> None:
-        """Send an answer; whoever does not read it is waited for elsewhere."""
+        """Send an answer; where the client is slow to read it, another thread sends the rest."""
         try:
             rest = calls.send_now(told)
         except Exception:  # no other word can follow on a part of an answer
@@ -222,19 +222,19 @@ class Rounds:
     # ---- with other threads
 
     def _do_elsewhere(self, work: Callable[[], None], otherwise: Callable[[], None]) -> None:
-        """What is not for this thread; `otherwise` where the system has no more of them."""
+        """Do `work` in another thread; where the system has no more threads, do `otherwise` in this one."""
         try:
             self._hands.do(work)
         except (RuntimeError, MemoryError):
             otherwise()
 
     def _hand_over(self, calls: Calls, work: Callable[[], None]) -> None:
-        """A thread has the socket until it has done this."""
+        """Give the socket to another thread, which does the work and brings the socket back."""
         self._forget(calls)
         self._do_elsewhere(partial(self._do_and_take_back, calls, work), partial(calls.end, None))
 
     def _do_and_take_back(self, calls: Calls, work: Callable[[], None]) -> None:
-        """In a thread of its own: does it, and brings the socket back unless that was its end."""
+        """In that thread; the socket does not come back where the work ends in an error."""
         try:
             work()
             self.add(calls)

@@ -96,7 +96,7 @@ class Service:
         self.manager.say(amq, **inserts)
 
     def check_may_end(self) -> None:
-        """Whoever has the right may end a daemon."""
+        """Never raises: whoever has the right may end a daemon."""
 
     def ask_to_end(self, mode: str) -> None:
         """A client asks for the end: "quiesce", "immediate" or "preemptive". Returns at once. Raises Mistake."""
@@ -143,7 +143,7 @@ class Service:
         self._life.say(Stage.RUNNING, self.manager.restart_report.epoch)
 
     def _keep_listed(self) -> None:
-        """Its data may have been brought here from elsewhere, so that mqs.ini does not know of it."""
+        """Add it to mqs.ini if it is not there: its data may have been copied here from elsewhere."""
         root, path = self.location.data_root, f"{self.location.data_root}/mqs.ini"
         try:
             if mqsini.read(self.disk, path).find(self.name) is None:
@@ -190,7 +190,7 @@ class Service:
             self.say("AMQ5026", name=config.name, protocol=config.protocol.value, address=config.address, port=port)
 
     def _say_if_few_descriptors(self) -> None:
-        """Where a client finds none it hears nothing, and what listeners say of that comes too late."""
+        """Warn at the start: a client for which no descriptor is left gets no answer at all."""
         left = 0
         with contextlib.suppress(OSError), socket.socket() as lowest:  # that is free
             left = max(0, self.disk.max_descriptors() - lowest.fileno())
@@ -236,7 +236,7 @@ class Service:
                 self._life.close()
 
     def say_killed(self) -> None:
-        """Whoever looks hears that what comes now was asked for."""
+        """Note in daemon.json that the kill which follows was asked for."""
         self._life.say(Stage.KILLING)
 
     def abandon(self) -> None:
@@ -253,7 +253,7 @@ class Service:
             listener.refuse()
 
     def _close_listeners(self) -> None:
-        """One that can't be closed keeps none of the others open."""
+        """Close them all, even where one of them raises."""
         with contextlib.ExitStack() as stack:
             for listener in self._listeners:
                 stack.callback(listener.close)

@@ -21,7 +21,7 @@ from qmgr.session import Sessions
 
 
 class Shared:
-    """What the listener needs to know, as of a daemon."""
+    """The `ServiceFace` of a queue manager that an application runs."""
 
     def __init__(self, manager: QueueManager) -> None:
         self.manager = manager
@@ -74,7 +74,7 @@ def shared(manager: QueueManager) -> Iterator[None]:
 
 
 def _refuse_twice(location: Location) -> None:
-    """Who has started a queue manager owns its socket: whoever answers there is this process."""
+    """Raises InUse if somebody answers at its socket: as this process owns the queue manager, it is this process."""
     try:
         sock = sockets.connect_unix(location.socket)
     except OSError:  # there is none, or it is one of the dead

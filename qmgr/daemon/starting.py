@@ -1,7 +1,7 @@
 """Starting a daemon, in this process or in one of its own behind the command's back; and what a failure means.
 
-In the background: a child process of its own session, with no descriptor of ours but a pipe, on which it tells how the
-start goes: a JSON object on a line for each thing. Whoever has asked waits for "ready" or the end of the pipe.
+In the background: a child process in a session of its own, which keeps no descriptor of ours but a pipe. On it the
+child tells how the start goes, one JSON object a line; the command waits for the one with the exit code, or the end.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ OPEN_MAX = 10240  # descriptors
 
 
 def explain(exc: BaseException) -> tuple[int, str]:
-    """The exit code and the sentence for a start that has failed, or a daemon that has."""
+    """The exit code and the sentence for the error with which a start, or a daemon, has failed."""
     cause = exc.__cause__ if isinstance(exc, MQError) and exc.__cause__ is not None else exc
     text = _because(exc) if isinstance(exc, OSError) else str(exc)
     if isinstance(exc, IniError):
@@ -223,7 +223,7 @@ def _run_child(name: str, data_path: str, write: int) -> NoReturn:
     except BaseException as exc:
         reporter.failed(*explain(exc))
     finally:
-        os._exit(code)  # what our parent would do at its end is not for us to do
+        os._exit(code)  # and not by sys.exit: the parent's exit handlers and buffers are not for us
 
 
 def _close_all_but(write: int) -> None:

@@ -112,7 +112,7 @@ class StompListener:
             task.add_done_callback(self._greeted(client, stranger, stranger.cut))
 
     async def _greet(self, client: socket.socket, stranger: Stranger) -> None:
-        """TLS where there is, then it is a connection; or one that is told why it is none."""
+        """Do the TLS handshake, if the listener has TLS, and make the client a connection, or one that is refused."""
         refusal = self._refusal()
         try:
             await self._state.loop.connect_accepted_socket(
@@ -136,6 +136,8 @@ class StompListener:
     def _greeted(
         self, client: socket.socket, stranger: Stranger, cut: Callable[[], object]
     ) -> Callable[[asyncio.Task[None]], None]:
+        """What is called when the task of `_greet` is over."""
+
         def over(task: asyncio.Task[None]) -> None:
             self._greeting.discard(task)
             if stranger.cut is cut:  # it would keep the task, which has the error that has the stranger
@@ -147,7 +149,7 @@ class StompListener:
         return over
 
     def _refusal(self) -> MQError | None:
-        """What a new connection is told where there are too many."""
+        """What a new connection is told where there are too many; None: it is welcome."""
         sessions = self._service.sessions
         if not sessions.full:
             self._full = False
@@ -212,7 +214,7 @@ class StompListener:
 
 
 def _forget_frames(exc: BaseException | None) -> None:
-    """One of those in which it was raised has the future that has it: they would stay until Python finds cycles."""
+    """Drop the tracebacks: a frame in them has the future that has the error, a cycle that only the collector frees."""
     while exc is not None:
         exc.__traceback__ = None
         exc = exc.__context__

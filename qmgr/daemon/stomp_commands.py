@@ -24,7 +24,7 @@ MAX_APPLICATION_CHARS = 28  # as MQ's APPLTAG has
 
 @attrs.define
 class Shared:
-    """What all connections of a listener need for it."""
+    """What the commands of all connections of a listener share."""
 
     sessions: Sessions
     login: Login
@@ -46,9 +46,9 @@ class StompCommands:
         self._transactions: Transactions
 
     def do(self, frame: Frame) -> Outcome:
-        """Do what it asks for; the LSN that must be safe before the client hears of it, 0: none. Raises MQError.
+        """Do what the frame asks for; the LSN to force before the client hears of it, 0: none. Raises MQError.
 
-        What finds no room in the log is returned as work that waits for some.
+        Where the log has no room the work itself is returned, for a thread that may wait.
         """
         session = self._session
         if session is None:
@@ -108,7 +108,7 @@ class StompCommands:
             raise refusal
         headers = frame.headers
         dialect = _dialect(headers)
-        if dialect.trims:  # which nobody knew when the frame was read
+        if dialect.trims:  # the frame was read before its dialect was known
             headers = trimmed(headers)
         theirs, wanted = _heart_beat(headers)
         timing = self._shared.timing
@@ -184,7 +184,7 @@ class StompCommands:
         name = headers.get("transaction")
         if name is None:
             return session.reject_without_waiting(self._subscriptions.take(headers))
-        transaction = self._transactions.named(name)  # else the messages would be taken for nothing
+        transaction = self._transactions.named(name)  # first, as it may raise: then no message is taken
         taken = self._subscriptions.take(headers)
         transaction.kept += self._subscriptions.keep(taken)
         self._transactions.refuse(name, taken)

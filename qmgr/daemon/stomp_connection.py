@@ -1,7 +1,7 @@
 """One STOMP connection as bytes: frames in, frames out, time-outs, and what bounds a client that is slow or hostile.
 
-Goals: nothing that a client does or leaves undone takes memory without bound, holds up the loop, or is waited for for
-ever; replies come in the order of what they answer, and only when the log is safe. What frames mean is in
+Goals: nothing that a client does or leaves undone takes memory without bound, holds up the loop, or is waited for
+without a limit; replies come in the order of what they answer, and only when the log is safe. What frames mean is in
 stomp_commands.py.
 
 A client that does not read: deliveries and its own frames stop while more than HIGH_WATER_BYTES wait for it, and it is
@@ -60,9 +60,9 @@ class Commands(Protocol):
     """What frames mean; see stomp_commands.py."""
 
     def do(self, frame: Frame) -> Outcome:
-        """Do what it asks for; the LSN that must be safe before the client hears of it, 0: none. Raises MQError.
+        """Do what the frame asks for; the LSN to force before the client hears of it, 0: none. Raises MQError.
 
-        Or the rest of it, which takes waiting and gives that LSN.
+        Where that takes waiting, the work is returned instead, which gives that LSN.
         """
 
     def go_on(self) -> None:
@@ -106,7 +106,7 @@ LOST = _LostTransport()
 
 
 class Connection(asyncio.Protocol):
-    """All of it runs in the loop."""
+    """A client's connection. All of it runs in the loop, but for `next_turn_threadsafe`."""
 
     __slots__ = (
         *("address", "beats", "certificate", "closed", "dialect", "received_at", "sent_at", "wall_us"),
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
     # ---- frames in
 
     def _do_frames(self) -> None:
-        """Do what the frames ask for that are there, or a slice of it."""
+        """Do the frames that have come, at most FRAMES_PER_TURN of them before others have their turn."""
         self._working = False
         parser = self._parser
         try:
@@ -251,13 +251,13 @@ class Connection(asyncio.Protocol):
         self._regulate()
 
     def _ask_for_rest(self) -> None:
-        """A force of what was done and has asked for no receipt."""
+        """Ask for a force of what was done without a receipt."""
         if self._lsn > self._force_asked and not self.closed:
             self._force_asked = self._lsn
             self._listener.forcer.ask(self._lsn, self._on_force)
 
     def _do(self, frame: Frame) -> None:
-        """What goes wrong with a frame is told to the client."""
+        """Do one frame. What goes wrong is told to the client, and ends the connection."""
         receipt = frame.headers.get("receipt")
         try:
             assert self._commands is not None
@@ -285,9 +285,9 @@ class Connection(asyncio.Protocol):
     def do_at_length(
         self, work: Callable[[], int], done: Callable[[int], None], what: str, receipt: str | None = None
     ) -> None:
-        """Have a thread do it that may wait; `done` hears of it in the loop. No frame is taken until then.
+        """Do the work in a thread that may wait, then call `done(lsn)` in the loop. No frame is taken meanwhile.
 
-        A reply that is due for it comes before the last word.
+        A farewell waits for it too, so that the reply to it comes first.
         """
 
         def over(lsn: int, error: Exception | None) -> None:
@@ -325,7 +325,7 @@ class Connection(asyncio.Protocol):
         return self._is_sender and self._listener.overrun()
 
     def _regulate(self) -> None:
-        """Read from the client or not, as there is room for what it asks."""
+        """Pause or resume reading from the client, as there is room for what it asks."""
         wanted = self.closed or not (self._stopped() or self._working)
         if wanted != self._reading and not self._transport.is_closing():
             self._reading = wanted
@@ -376,7 +376,7 @@ class Connection(asyncio.Protocol):
         return not self._paused and not self.closed and self._out_size < HIGH_WATER_BYTES
 
     def send(self, data: bytes) -> None:
-        """With all else that this turn of the loop sends."""
+        """Send it at the end of this turn of the loop, together with all else that the turn sends."""
         if self._closing:
             return
         if not self._out:
@@ -526,7 +526,7 @@ class Connection(asyncio.Protocol):
             self.cut()
 
     def _progress(self) -> tuple[int, int]:
-        """Another one whenever the client has read: (bytes that wait here, bytes that it has taken).
+        """What changes whenever the client has read something: (bytes that wait here, bytes that it has taken).
 
         Over TLS the first stands still, since what is encrypted waits elsewhere.
         """

@@ -26,7 +26,7 @@ from qmgr.verbs import PutOptions
 PREFIX = "/queue/"
 TEXT = "MQSTR"  # the format of messages that are text
 TEXTS = ("text/", "application/json", "application/xml")
-CORRELATION_ID = "correlation-id"  # a property has it where 24 bytes can't
+CORRELATION_ID = "correlation-id"  # also kept as a property where 24 bytes can't hold all of it
 GROUP_ID, GROUP_SEQUENCE, LAST_IN_GROUP = "JMSXGroupID", "JMSXGroupSeq", "JMS_IBM_Last_Msg_In_Group"  # as JMS has them
 HEX_ID = re.compile("(?:ID:)?([0-9A-Fa-f]{48})")
 READABLE = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
@@ -109,7 +109,7 @@ def _flag(name: str, value: str, reason: Reason = Reason.PERSISTENCE_ERROR) -> b
 
 
 def _until(milliseconds: int, wall_us: int) -> float | None:
-    """Seconds from now; what is over already has a moment left, and expires as any message does."""
+    """Seconds from now; a moment that has passed becomes the shortest time: the message expires as any other."""
     return _seconds(milliseconds / 1000 - wall_us / 1e6) if milliseconds else None
 
 

@@ -35,7 +35,7 @@ class Ack(enum.Enum):
     INDIVIDUAL = "client-individual"
 
 
-Sent = tuple[Delivery, list[str]]  # with all that an ACK may say of it
+Sent = tuple[Delivery, list[str]]  # and the ids by which an ACK may name it
 
 
 class Channel(Protocol):
@@ -136,7 +136,7 @@ class Subscription:
             self._channel.do_at_length(got, lambda end: self._queue_for_client(taken, max(lsn, end)), "MESSAGE")
 
     def _sift(self, room: int) -> None:
-        """Have what was backed out too often moved away, for which the log has no room; then there may be others."""
+        """In a thread, as the log has no room: move away what was backed out too often, and then look for others."""
 
         def over() -> None:
             self._sifting = False
@@ -161,7 +161,7 @@ class Subscription:
         self._channel.after(lsn, lambda: self._forced(len(taken)))
 
     def pump_soon(self) -> None:
-        """Once for all acknowledgements of a turn; and others first."""
+        """Pump in the loop's next turn: once, however many acknowledgements came, and after other connections."""
         if not self._pumping:
             self._pumping = True
             self._channel.next_turn(self.pump)
@@ -172,7 +172,7 @@ class Subscription:
         self.pump()
 
     def end(self) -> list[Delivery]:
-        """Nothing more is taken; what is to be given back."""
+        """Take nothing more; return what is to be given back to the queue."""
         self._ended = True
         self._unwatch()
         if self.ack is Ack.AUTO:  # what is to be sent was got for the client, so it is sent
@@ -187,7 +187,7 @@ class Subscription:
         return self._accepting if self.ack is Ack.AUTO else list(self._to_send)
 
     def take(self, number: int) -> list[Delivery]:
-        """What an ACK or NACK of this one is for."""
+        """The deliveries that an ACK or NACK of this number is for; they wait for no other one."""
         numbers = [number] if self.ack is Ack.INDIVIDUAL else [*takewhile(number.__ge__, self.sent)]
         done = self._acknowledged(numbers)
         self.pump_soon()
@@ -195,7 +195,7 @@ class Subscription:
         return done
 
     def _acknowledged(self, numbers: list[int]) -> list[Delivery]:
-        """Nobody acknowledges them again."""
+        """Take them out of those that wait for an acknowledgement."""
         done = [self.sent.pop(number) for number in numbers]
         for _, ids in done:
             for one in ids:
@@ -240,9 +240,10 @@ class Subscription:
             channel.send(b"%b\n%b%b" % (head, message.body, END))
 
     def _await_ack(self, delivery: Delivery, headers: dict[str, str]) -> None:
-        """An ACK says which one by `ack` in 1.2, else by `message-id`, which some clients of 1.2 say as well.
+        """Number the delivery, and note the ids by which an ACK may name it.
 
-        So where a putter gave the same id twice, that header says more.
+        In 1.2 that is `ack`, else `message-id`, which some clients of 1.2 use as well. So where a message has the id of
+        another one, its number is added to that header.
         """
         group = self._group
         group.sent += 1
@@ -264,7 +265,7 @@ class Subscriptions:
     def __init__(self, channel: Channel, session: Session) -> None:
         self.channel = channel
         self.session = session
-        self.waiting: dict[str, tuple[Subscription, int]] = {}  # for an ACK: by all that it may say, what it means
+        self.waiting: dict[str, tuple[Subscription, int]] = {}  # by id that an ACK may name: of which, its number
         self.by_message_id = channel.dialect.version != "1.2"
         self.held = self.bytes = 0  # messages to be sent, or sent and not acknowledged; of their bodies
         self.kept = 0  # bytes of bodies that transactions have acknowledged, which `bytes` counts too
@@ -333,7 +334,7 @@ class Subscriptions:
         self.bytes -= sum(len(one.message.body) for one in deliveries)
 
     def keep(self, deliveries: list[Delivery]) -> int:
-        """A transaction has them now: their bodies are in memory, and count, until it ends. How many bytes that are.
+        """Count the bodies that a transaction has acknowledged: they are in memory until it ends. Returns their bytes.
 
         Raises SyncpointLimit (2024) where transactions keep all that they may.
         """
@@ -393,7 +394,7 @@ class Subscriptions:
 
 
 def _check_kept(headers: dict[str, str]) -> None:
-    """What other servers promise to a subscriber and nobody keeps here: without it messages would go the wrong way."""
+    """Refuse what other servers offer and this one does not, where to ignore it would send messages the wrong way."""
     if "selector" in headers:
         raise Mistake("SUBSCRIBE has a selector; there are none here", reason=Reason.SELECTOR_ERROR)
     for name in NOT_KEPT:

@@ -1,7 +1,7 @@
-"""Connections of which nobody knows yet whose they are: so many at a time, and the oldest one goes for a new one.
+"""Strangers: connections that are not authenticated yet. There may be so many; then the oldest goes for a new one.
 
-So whoever opens connections and says nothing takes no room from those who are known. One that has said something goes
-only where all have, and none goes that has not had a moment to speak: many clients that come at once are no attack.
+So somebody who opens connections and says nothing takes no room from known clients. Of the strangers silent ones go
+first, and none goes before it has had a moment to speak: many clients that come at once are no attack.
 """
 
 import threading
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from logger.disk import PosixDisk
 
 MAX_STRANGERS = 200  # of one listener
-DESCRIPTORS_PER_STRANGER = 32  # of the process, as far as there are as many: there may be several listeners
+DESCRIPTORS_PER_STRANGER = 32  # of the process, for each stranger of a listener: there may be several listeners
 MIN_STRANGERS = 8
 GRACE_NS = 1_000_000_000  # in which each may say something, whoever else comes
 
 
 class Stranger:
-    """One of them."""
+    """A connection that is not authenticated yet."""
 
     def __init__(self, came: int, cut: Callable[[], object]) -> None:
         self.came = came
@@ -64,6 +64,7 @@ class Strangers:
         return new
 
     def _evictable(self, now: int) -> Stranger | None:
+        """The oldest silent one that has had its moment, else the oldest that has; None: no one may go yet."""
         patient = [one for one in self._there if now - one.came >= GRACE_NS]
         return next((one for one in patient if not one.spoken), patient[0] if patient else None)
 

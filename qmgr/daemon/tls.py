@@ -95,9 +95,10 @@ def _words(exc: OSError) -> str:
 
 
 def outdated(config: ListenerConfig, now_us: int) -> Iterator[str]:
-    """Of each certificate whose time is over, or has not come: clients refuse the one, and the others refuse clients.
+    """A sentence for each file whose certificates are expired or not valid yet.
 
-    Of what TLSCertificate names only the first counts: those of authorities may be old ones that nobody needs.
+    Of TLSCertificate only the first one counts, since those of authorities behind it may be old ones that nobody needs;
+    of TLSClientCA one that is valid is enough.
     """
     now = datetime.datetime.fromtimestamp(now_us / 1e6, datetime.UTC)
     for attribute, path, whom in (

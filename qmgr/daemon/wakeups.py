@@ -46,7 +46,7 @@ class Wakeups:
         return found
 
     def close(self, *, deaf: bool = False) -> None:
-        """As it was before; or signals mean nothing from now on."""
+        """Set the handlers that were there before; `deaf`: ignore the signals from now on instead."""
         signal.set_wakeup_fd(self._wakeup)
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_IGN if deaf else handler)

@@ -1,6 +1,6 @@
 """Watcher: one thread that notices which of many sockets were closed by the other end, while nobody reads them.
 
-On the sockets that are watched nothing is to come; so whatever makes one readable means that its client is gone.
+Nothing is expected on a socket that is watched, so one that becomes readable means that its client is gone.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ class Watcher:
                 self._forget(sock, watch)
 
     def _forget(self, sock: object, watch: object) -> bool:
-        """Is it there still? Its number may be another socket's by now."""
+        """Stop watching it; False: it was not watched any more, and its number may be another socket's by now."""
         try:
             key = self._selector.get_key(sock)  # type: ignore[arg-type]
         except (KeyError, ValueError):
