@@ -112,9 +112,10 @@ def add_offline(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def running(name: str, data_path: str | None, *, offline: bool, timeout: float = 0) -> Iterator[Manager]:
-    """The queue manager as its daemon has it; with `offline` as `started`. Ends the command where it is not there.
+    """A connection to its daemon; with `offline`, where there is no daemon, the queue manager as `started` has it.
 
-    `timeout`: seconds to wait for each answer of the daemon; 0: as long as any client.
+    `timeout`: seconds to wait for each answer of the daemon; 0: as long as any client. Ends the command where neither
+    can be had.
     """
     location = there(name, data_path)
     if not offline and not _has_daemon(location):
@@ -129,7 +130,7 @@ def running(name: str, data_path: str | None, *, offline: bool, timeout: float =
 
 @contextlib.contextmanager
 def started(name: str, data_path: str | None, timeout: float = 0) -> Iterator[Manager]:
-    """The queue manager as its daemon has it, or started in this process for as long as the block lasts."""
+    """A connection to its daemon, or, where there is none, the queue manager itself, run here while the block lasts."""
     if _has_daemon(there(name, data_path)):
         limit: dict[str, Any] = {"timeout": timeout} if timeout else {}
         with qmgr.connect(name, data_path=data_path, **limit) as connection:
@@ -144,7 +145,7 @@ def started(name: str, data_path: str | None, timeout: float = 0) -> Iterator[Ma
 
 
 def still_runs(name: str, exc: InUse) -> Failure:
-    """Of a command that wants the queue manager to have ended."""
+    """How a command ends that needs the queue manager to have ended."""
     return Failure(NOT_AVAILABLE, "AMQ7005E", held(name, exc))
 
 
@@ -165,7 +166,7 @@ def _has_daemon(location: Location) -> bool:
 
 
 def _await_start(location: Location) -> None:
-    """A daemon that is starting lets nobody in yet."""
+    """Wait a moment for a daemon that is starting: it lets nobody in yet."""
     for _ in range(MAX_POLLS):
         note = life.daemon(DISK, location)
         if note is None or note.stage is not Stage.STARTING:
@@ -207,7 +208,7 @@ def last_published(name: str, data_path: str | None) -> published.Picture | None
 
 @contextlib.contextmanager
 def damage_explained(name: str, data_path: str | None) -> Iterator[None]:
-    """What was published may have been edited, so that something is missing in it."""
+    """Where something is missing in what was published, as after an edit, end the command and name the file."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
@@ -233,7 +234,7 @@ def _may_exist(location: Location) -> bool:
 
 
 def without_ini(data_path: str | None) -> Iterator[str]:
-    """A sentence for each queue manager that is away, or of which something is left: it has no qm.ini, what to do."""
+    """A sentence for each queue manager without a qm.ini, its data being away or in part left over: what to do."""
     listed = {entry.name for entry in registry(data_path).entries if NAME.fullmatch(entry.name)}
     for name in sorted(listed.union(_directories(data_path))):
         with contextlib.suppress(OSError):  # one that can't be read hides none of the others
@@ -263,7 +264,7 @@ def history_reader(log_dir: str, config: LogConfig | None) -> ReaderOf:
 
 
 def archive_away(log_dir: str, config: LogConfig | None) -> str:
-    """That the archive of the log in `log_dir` was used and is not there, and what to do; "" where it is."""
+    """A sentence where the log in `log_dir` has used its archive and that is not there: what to do; else ""."""
     archive = config.archive_directory if config is not None else f"{log_dir}/archive"
     return claims.away(DISK, archive, control.read(DISK, f"{log_dir}/{control.NAME}")[1].log_id, log_dir)
 

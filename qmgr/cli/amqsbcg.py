@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def descriptor(message: Message) -> Iterator[str]:
-    """The fields of a message, with those that there are none of here as they are when nobody has set them."""
+    """The fields of MQ's message descriptor; those that messages do not have here with their default values."""
     expiry = UNLIMITED if message.expiry is None else round(message.expiry * 10)
     put = message.put_time
     yield "****Message descriptor****\n"

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with samples.opened(args) as manager:
             while done < args.c:
-                count = min(args.u or 1, args.c - done)  # what came before a failure is there, and counts
+                count = min(args.u or 1, args.c - done)  # without -u one by one: those before a failure count
                 now = batch(manager, args, done, count)
                 done += now
                 if now < count:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def batch(manager: access.Manager, args: argparse.Namespace, first: int, count: int) -> int:
-    """Write or read so many messages, in a unit of work if -u asks for it; how many it were."""
+    """Write or read `count` messages, in a unit of work if -u asks for it; returns how many there were."""
     one = write if args.W else read
     block: AbstractContextManager[Calls] = manager.begin() if args.u else contextlib.nullcontext(manager)
     with samples.call("MQCMIT"), block as calls:

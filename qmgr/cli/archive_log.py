@@ -21,7 +21,7 @@ def options(parser: Parser, *, age_required: bool = False) -> None:
 
 
 def options_of_removal(parser: Parser) -> None:
-    """Nobody is to delete all that can be deleted by forgetting an option."""
+    """As `options`, with --older-than required: an option forgotten must not delete all that can be deleted."""
     options(parser, age_required=True)
 
 

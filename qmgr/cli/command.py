@@ -65,7 +65,7 @@ class Failure(Exception):
 
 
 class Once(argparse.Action):
-    """Keep the one value of an option; a second one is refused, else the first would be passed over unheard."""
+    """Keep the one value of an option, and refuse a second one: argparse would drop the first without a word."""
 
     said = False
 
@@ -275,7 +275,7 @@ def explain(exc: Exception) -> tuple[int, str]:
 
 
 def _is_of_this_process(exc: Unavailable) -> bool:
-    """Could the queue manager not be run here? Else it is another process that has it, and does not answer."""
+    """Is it running the queue manager in this process that failed? Else another process has it and does not answer."""
     cause = exc.__cause__
     return isinstance(cause, (LogError, RecoveryError, OSError)) and not isinstance(
         cause, (BlockingIOError, ConnectionError)
@@ -368,14 +368,14 @@ class Bar:
 
 
 def absolute(text: str) -> str:
-    """A directory, seen from where the user stands."""
+    """The absolute path of a directory, a relative one being seen from where the user is."""
     if not text:
         raise argparse.ArgumentTypeError("a directory can't be ''")
     return str(Path(text).absolute())
 
 
 def position(text: str) -> int:
-    """An LSN."""
+    """An LSN from its text form; ends the command for any other text."""
     try:
         return lsn.parse(text)
     except ValueError as exc:

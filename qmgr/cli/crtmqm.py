@@ -121,6 +121,29 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
     if access.exists(args.name, data_path):
         raise _exists(args.name)
     access.registry(data_path)  # a damaged mqs.ini is better heard of before than after
+    wanted = _wanted(args, data_path)
+    try:
+        qmgr.create(args.name, data_path=data_path, default=args.q, **wanted)
+    except AlreadyExists as exc:
+        raise Failure(EXISTS, "AMQ8110E", str(exc)) from exc
+    except InUse as exc:
+        if access.exists(args.name, data_path):
+            raise _exists(args.name) from exc
+        text = str(exc)  # of the log, or mqs.ini, which others have too
+        if text.startswith("queue manager"):
+            text = f"queue manager {args.name!r} can't be created: {exc.holder or 'another process'} is about to."
+        raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
+    except Unavailable as exc:
+        system = exc.__cause__
+        if not isinstance(system, OSError) or exc.reason is Reason.STORAGE_MEDIUM_FULL:
+            raise
+        if args.ld and str(system.filename).startswith(args.ld):
+            raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log path can't be used: {because(system)}") from exc
+        raise system from None
+
+
+def _wanted(args: argparse.Namespace, data_path: str | None) -> dict[str, Any]:
+    """The options of `qmgr.create`: what the command line says, and else LogDefaults of mqs.ini."""
     asked: dict[str, Any] = {
         "log_path": args.ld,
         "log_primary_files": args.lp,
@@ -147,24 +170,7 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
     if primary + secondary > 511:  # one of the two may be that of LogDefaults
         text = f"-lp and -ls, here {primary} and {secondary}, add up to {primary + secondary} extents"
         raise Failure(BAD_LOG_SIZE, "AMQ7076E", f"{text}; allowed: 3 to 511.")
-    try:
-        qmgr.create(args.name, data_path=data_path, default=args.q, **wanted)
-    except AlreadyExists as exc:
-        raise Failure(EXISTS, "AMQ8110E", str(exc)) from exc
-    except InUse as exc:
-        if access.exists(args.name, data_path):
-            raise _exists(args.name) from exc
-        text = str(exc)  # of the log, or mqs.ini, which others have too
-        if text.startswith("queue manager"):
-            text = f"queue manager {args.name!r} can't be created: {exc.holder or 'another process'} is about to."
-        raise Failure(NOT_AVAILABLE, "AMQ8146E", text) from exc
-    except Unavailable as exc:
-        system = exc.__cause__
-        if not isinstance(system, OSError) or exc.reason is Reason.STORAGE_MEDIUM_FULL:
-            raise
-        if args.ld and str(system.filename).startswith(args.ld):
-            raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log path can't be used: {because(system)}") from exc
-        raise system from None
+    return wanted
 
 
 def _exists(name: str) -> Failure:

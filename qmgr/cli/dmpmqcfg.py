@@ -82,7 +82,7 @@ def _check(option: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def _objects(manager: access.Manager, args: argparse.Namespace) -> Iterator[str]:
-    """The lines that define the objects that are meant; the queue manager goes by its own name."""
+    """The lines that define the objects that the options name; -n goes for the queue manager's own name too."""
     kinds = MEANT[args.t][0] if args.x != AUTHREC else ()
     commands = []
     if QMGR in kinds and _named(manager.name, args):
@@ -99,7 +99,7 @@ def _objects(manager: access.Manager, args: argparse.Namespace) -> Iterator[str]
 
 
 def _rights(manager: access.Manager, args: argparse.Namespace) -> Iterator[str]:
-    """The lines that give the rights that are meant. Those on a name that is not there now are comments."""
+    """The lines that give the rights that the options name. Those on a queue that is not there now are comments."""
     kinds = MEANT[args.t][1] if args.x != OBJECT else ()
     there = {"", *(each.name for each in manager.queues()), *(each.name for each in manager.aliases())}
     for one in manager.attributes.authorities:
@@ -129,7 +129,7 @@ def _header(name: str, args: argparse.Namespace) -> list[str]:
 
 
 def _end() -> list[str]:
-    """Where it is missing, the script was cut off."""
+    """The last lines of a script: one that lacks them was cut off."""
     date, time = _now()
     return [RULE, script.comment(f"Script ended on {date} at {time} UTC"), RULE]
 

@@ -1,7 +1,7 @@
 """endmqm: end a queue manager that runs as a daemon.
 
 It sends the daemon a signal, which is heard in any state, after it has made sure that the process is the one that has
-the queue manager. One in another container, where process numbers mean nothing here, is asked as any client asks.
+the queue manager. A daemon in another container, whose process number means nothing here, is asked by a connection.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def daemon_of(location: Location) -> Note:
-    """What the daemon says that has the queue manager; ends the command where there is none."""
+    """The note of the daemon that has the queue manager; ends the command where there is none."""
     for _ in range(access.MAX_POLLS):  # in the moment in which it takes the lock it has not said anything yet
         if (note := life.daemon(DISK, location)) is not None:
             return note
@@ -127,7 +127,10 @@ class Ending:
         return True
 
     def within(self, seconds: int, step: int, *, kill: bool) -> None:
-        """End it before the time is over, with less patience as it passes."""
+        """End it within so many seconds: ask for `step`, then for an immediate end, and then with `kill` kill it.
+
+        Ends the command if that does not help in time.
+        """
         grace = min(seconds / 4, GRACE_S)
         first = seconds - (2 * grace if kill else grace)
         self.ask(step)
@@ -183,7 +186,10 @@ class Ending:
 
 @contextlib.contextmanager
 def held(process: int) -> Iterator[Callable[[int], None]]:
-    """What sends signals to a process: to the one that has this number now, or nobody. Raises ProcessLookupError."""
+    """What sends signals to the process that has this number now, and never to a later one of the same number.
+
+    Raises ProcessLookupError.
+    """
     try:
         handle = os.pidfd_open(process)
     except ProcessLookupError:

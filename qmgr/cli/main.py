@@ -76,7 +76,7 @@ def qm(argv: Sequence[str] | None = None) -> int:
 
 
 def program(argv: Sequence[str] | None = None) -> int:
-    """The same, in a process that is there for nothing else, and for the daemon that `strmqm` makes of it."""
+    """As `qm`, for a process that does nothing else, such as that of a command or the daemon that `strmqm` forks."""
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # structlog would load it, for a terminal, in 40 ms
     return qm(argv)
 

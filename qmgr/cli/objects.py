@@ -51,12 +51,12 @@ def _meant(names: list[str], generic: str) -> list[str]:
 
 
 def name_of(kind: str) -> str:
-    """The type as it is told of the definitions."""
+    """The type under which a command reports the definitions."""
     return {"ctlg": "catalog", "*": "qmgr", "all": "qmgr"}.get(kind, kind)
 
 
 def definitions(kind: str, name: str | None, manager: str) -> bool:
-    """Are the definitions meant, too or only? Among all types they go by the name of the queue manager, or a `*`."""
+    """Are the definitions meant (too)? With `-t all` if `name` is None, ends in `*` or is that of the queue manager."""
     return kind in DEFINITIONS or (kind in ALL and (name is None or name.endswith("*") or name == manager))
 
 
@@ -78,7 +78,7 @@ class Tally:
         self.code = 0 if self.code == NO_OBJECTS else self.code
 
     def refused(self, exc: MQError) -> int:
-        """One of `errors`; its exit code."""
+        """Report that an object met one of `errors`; return its exit code."""
         self.code, amq = next(self._codes[kind] for kind in type(exc).__mro__ if kind in self._codes)
         if not self._quiet:
             complain(explain(exc)[1].replace("AMQ8101S", amq))

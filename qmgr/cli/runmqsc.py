@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _available(name: str, data_path: str | None, seconds: int, *, offline: bool) -> Iterator[Execute]:
-    """What runs commands of the queue manager; waits for it so long."""
+    """What runs commands on the queue manager; waits up to `seconds` for it to be there."""
     deadline = access.CLOCK.elapsed_ns() + seconds * 1_000_000_000  # one that is there and silent takes long to say no
     with contextlib.ExitStack() as stack:
         while True:
@@ -83,7 +83,7 @@ def _available(name: str, data_path: str | None, seconds: int, *, offline: bool)
 
 
 def _going_on(manager: access.Manager) -> Execute:
-    """What runs commands, and tells of a connection that is lost as of anything else; the next command has another."""
+    """What runs commands. A lost connection fails one command as any error does, and the next connects again."""
 
     def execute(text: str) -> mqsc.MqscResult:
         try:

@@ -31,7 +31,7 @@ class CallFailed(Exception):
 
 @contextlib.contextmanager
 def call(verb: str, in_short: str = "") -> Iterator[None]:
-    """In the block the call of this MQI name is made; `in_short` is printed if it fails. Raises CallFailed."""
+    """Report an MQError in the block as that of the MQI's call `verb`, and print `in_short` too. Raises CallFailed."""
     try:
         yield
     except MQError as exc:

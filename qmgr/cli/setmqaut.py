@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def settled(rights: list[str], kind: str) -> tuple[list[str], list[str]]:
-    """(what to give, what to take away) where `-all +put` says of one right both: the word counts that means fewer."""
+    """(rights to give, rights to take away). Of two words for one right, as in `-all +put`, the narrower one counts."""
     fewest: dict[str, dict[str, int]] = {"+": {}, "-": {}}
     for word in rights:
         verbs, stands_for = meant(word[1:], kind), len(WORDS[word[1:].lower()])

@@ -166,7 +166,7 @@ def _letters(places: Sequence[tuple[str, int]]) -> str:
 
 
 def _bar(one: Mapping[str, Any], log: Mapping[str, Any], cells: int, signs: Signs) -> str:
-    """How full the extent is: of each cell, what its first byte is."""
+    """The extent as a bar of cells, each of which shows what its first byte is."""
     if one["sequence"] == 0:
         return signs.free * cells
     if one["class"] != ACTIVE:

@@ -1,4 +1,4 @@
-"""qm status: DISPLAY QMSTATUS LOG and the queues, of a queue manager that somebody runs or nobody."""
+"""qm status: DISPLAY QMSTATUS LOG and the queues, of a queue manager that runs or not."""
 
 import argparse
 import json
