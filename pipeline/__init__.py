@@ -7,7 +7,7 @@ __all__ = ["Effects", "consume", "lake", "shared"]  # noqa: F405
 if TYPE_CHECKING:
     from pipeline.public import *  # noqa: F403
 if not TYPE_CHECKING:
-    # Spark begins a process for most of what it asks of a source: that one loads what it needs and no more.
+    # Spark starts a process for nearly everything that it asks of a source; each is to load no more than it needs.
     def __getattr__(name: str) -> object:
         if name in __all__:
             from pipeline import public

@@ -1,7 +1,7 @@
 """What is on the queues of a queue manager that does not run, read from its files; counted, with a checksum for each.
 
-Nothing is started for it, so nothing expires and nothing is changed: it is the content as of its checkpoint, with what
-its log says of units of work that are in doubt, which is all that the log of one has that `recover_to` has built. The
+Nothing is started for it, so nothing expires and nothing is changed. It is the content as of the checkpoint, and what
+the log says of units of work that are in doubt: nothing else is in the log of one that `recover_to` has just built. The
 checksum is the sum of a CRC-32 of each message, which Spark can make of rows just as well (`fingerprint`).
 """
 
@@ -61,7 +61,7 @@ def contents(name: str, data_path: str, disk: Disk | None = None) -> Contents:
 
 
 def fingerprint() -> "Column":
-    """The same CRC of a row that has the columns of a message."""
+    """The CRC of a message, as an expression of Spark's over a row that has its columns."""
     from pyspark.sql import functions as F
 
     def string(name: str) -> "Column":
@@ -110,7 +110,7 @@ def _stored(reader: SegmentReader, segments: list[Any]) -> Iterator[tuple[int, b
 
 
 def _rolled_forward(log: LogFiles, disk: Disk) -> Iterator[RollForward]:
-    """What the log has of units of work that are in doubt. Before the first record there is no extent of it either."""
+    """What the log has of units of work that are in doubt. Before its first record a log has no extent either."""
     if log.history(disk).places():
         for raw in records_of(log, log.first(disk), log.end(disk=disk), disk):
             if raw.kind == Kind.ROLL_FORWARD:

@@ -74,7 +74,7 @@ def consume(
     backout_requeue: bool = True,
     patience: float = marks.ATTEMPT_TIMEOUT_S,
 ) -> Callable[["DataFrame", int], None]:
-    """What `foreachBatch` of a stream of the queue calls: it takes the messages of each batch, and has them worked on.
+    """What `foreachBatch` of a stream of the queue calls: it takes the messages of each batch, for `work` to process.
 
         def invoice(orders, batch_id, uow):
             for order in orders.collect():
@@ -82,11 +82,11 @@ def consume(
 
         stream.writeStream.foreachBatch(pipeline.consume(invoice, qmgr="QM1", queue="ORDERS")).start()
 
-    `work(orders, batch_id, uow)` has the rows of those messages that were taken; who else has taken one has it. What it
-    puts by `uow` is there when the messages are gone. `qmgr`: a queue manager of this process, a connection, or what
-    `qmgr.connect` takes. With `backout_requeue` messages that were backed out too often are moved away instead.
-    `patience`: seconds that a batch waits for another attempt at it to end. Raises Mistake, before any
-    batch comes, for what can't be.
+    `work(orders, batch_id, uow)` has the rows of the messages that were taken, without those that somebody else has got
+    before. What it puts by `uow` is there when the messages are gone. `qmgr`: a queue manager of this process, a
+    connection, or what `qmgr.connect` takes. With `backout_requeue` messages that were backed out too often are moved
+    away instead. `patience`: seconds that a batch waits for another attempt at it to end. Raises Mistake for arguments
+    that can't be right, before any batch comes.
     """
     if not callable(work):
         raise Mistake(f"work is a function of (rows, batch_id, uow), not {quoted(work)}", reason=Reason.OPTIONS_ERROR)
@@ -134,9 +134,9 @@ class Consuming:
         batch: "Callable[[], pa.Table]",
         work: "Callable[[pa.Table, Effects], object]",
     ) -> None:
-        """Take what the rows of the batch name, have it worked on, and remember that; nothing when that was done.
+        """Take the messages that the batch names, have `work` process them, and leave a mark, in one unit of work.
 
-        Raises Mistake where the batch that was done was another one.
+        Does nothing where the mark says that this was done. Raises Mistake where it is of other messages.
         """
         key = Key(query, f"consume {self.queue}")
         table = batch()  # Spark computes it here, while nothing is held
@@ -182,7 +182,7 @@ class Consuming:
         return left.set_column(place, "backout_count", now)
 
     def _got(self, qm: Manager, unit: Unit, wanted: "list[Wanted]") -> "Iterator[tuple[Wanted, Message]]":
-        """Get those messages with this id that are wanted. A get takes the first one with it: so it is looked at first.
+        """Get the wanted messages, all of one id. A get by id takes the first one with it, so that is browsed before.
 
         Raises Mistake where another one is before one that is wanted, and where they can't be distinguished.
         """
@@ -207,9 +207,9 @@ class Consuming:
             )
 
     def _first(self, qm: Manager, wanted: "list[Wanted]") -> "Wanted | None":
-        """Which of these is on the queue, before all others with the id. Raises Mistake where another one is before it.
+        """Which of these is the first message with the id on the queue; None: none of these is there.
 
-        And where one fits but for its body.
+        Raises Mistake where another one lies before it, and where one fits in all but its body.
         """
         other, otherwise = False, False
         for seen in qm.browse(self.queue, message_id=wanted[0].message_id):
@@ -268,7 +268,7 @@ class Wanted:
     position: int | None
     put_time: int | None  # microseconds since 1970-01-01 UTC
     body_length: int | None
-    body: bytes | None  # its digest, as far as the batch has it as it was
+    body: bytes | None  # its digest; None: the batch does not have it as it was
     rows: list[int] = attrs.field(factory=list, eq=False)
 
     @property
@@ -290,10 +290,10 @@ class Wanted:
 
 
 def wanted_of(batch: "pa.Table") -> list[Wanted]:
-    """The messages that a batch is of, in their order. Raises Mistake.
+    """The messages that the rows of a batch are of, in the order of the log. Raises Mistake.
 
-    With `lsn` and `position` each is known for what it is; else those with the same id are one, unless they differ in
-    `put_time`, `body_length` or `body`.
+    `lsn` and `position` identify a message. Without them rows with the same id are of one message, unless they differ
+    in `put_time`, `body_length` or `body`.
     """
     ids = batch.column("message_id").to_pylist()
     if None in ids:

@@ -1,4 +1,4 @@
-"""A log in parts to read, which do not depend on each other: what can hold nothing that is wanted is left out."""
+"""Divides a log into parts that are read independently, and leaves out what can hold nothing that is wanted."""
 
 import contextlib
 from collections.abc import Iterator
@@ -33,8 +33,8 @@ def plan(
 ) -> list[Part]:
     """The parts to read for the records that begin in [start, end), without what can't hold anything that is wanted.
 
-    `names`: those of queues are wanted, or chosen by. Raises LogDamaged, ExtentGone where an extent is missing,
-    OSError.
+    `names`: the names of queues are needed, by a column or a filter. Raises LogDamaged, ExtentGone where an extent is
+    missing, OSError.
     """
     disk = disk or PosixDisk()
     log = log.now(disk)
@@ -128,7 +128,7 @@ def _divided(log: LogFiles, index: ExtentIndex, start: int, end: int, chosen: Wa
 
 
 def _part(log: LogFiles, lsns: Places, group: list[Stretch], start: int, end: int) -> Part:
-    """No more of [start, end) than these stretches."""
+    """The part for these stretches: no more of [start, end) than they cover."""
     low, high = group[0].low, group[-1].high
     begin = start if not low or lsns[low - 1] < start else int(lsns[low])
     stop = end if high == len(lsns) else min(end, int(lsns[high]))

@@ -8,6 +8,8 @@ from pipeline.log_stream import LogStream, Offset
 
 
 class LimitedLogStream(LogStream, SupportsTriggerAvailableNow):
+    """Spark says where a batch begins and how many bytes it may have, and hears where it ends."""
+
     def __init__(self, options: Asked, target: pa.Schema) -> None:
         super().__init__(options, target)
         self._last: int | None = None  # where the query ends, when it is to end with what is there

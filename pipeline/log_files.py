@@ -76,8 +76,8 @@ class LogFiles:
         """The LSN from which on nothing is missing, where an extent begins.
 
         Raises LogDamaged where an extent is missing between others, or the one before all of them is there and is cut
-        or damaged; OSError where one is there that can't be read: who may do without what is before it begins behind
-        it, and says so.
+        or damaged; OSError where one is there that can't be read. A reader that can do without what lies before such an
+        extent names an LSN behind it to begin at.
         """
         history = self.history(disk or PosixDisk())
         sequences = self.sequences(history)
@@ -103,10 +103,10 @@ class LogFiles:
         return first * self.extent_bytes
 
     def stretch(self, us: int, end: int, disk: Disk | None = None) -> tuple[int, int]:
-        """From where to where nothing is missing, of the newest extents with a record of this moment or an earlier one.
+        """[start, end) of the newest unbroken run of extents that has a record of this moment or an earlier one.
 
-        Of the oldest ones where there is none. `end`: that of the log. Raises LogDamaged, also where what is missing
-        behind them may be of this moment or an earlier one, too; OSError.
+        Of the oldest run where none has. `end`: that of the log. Raises LogDamaged, also where the extents that are
+        missing behind the run may have such records, too; OSError.
         """
         disk = disk or PosixDisk()
         log = self.now(disk)
@@ -220,7 +220,7 @@ class LogFiles:
                 )
 
     def _lacks(self, extents: Extents, newest: int, since: int) -> bool:
-        """Is this extent not there, which lies behind the LSN `since`, where a record ends?"""
+        """Does the extent `newest` lie behind `since`, where a record ends, and is not there?"""
         return newest > (since - 8) // self.extent_bytes and not extents.has(newest)
 
     def _newest(self, disk: Disk) -> int:
@@ -228,7 +228,7 @@ class LogFiles:
         return self._control_state(disk)[1]
 
     def grown(self, since: int, disk: Disk | None = None) -> bool:
-        """May there be more than `since`, a result of `end`, or is that lost? Much cheaper than `end`."""
+        """May the log go on behind `since`, a result of `end`, or have lost that? Much cheaper than `end`."""
         disk = disk or PosixDisk()
         durable, newest = self._control_state(disk)
         if durable > since:
@@ -285,10 +285,8 @@ class LogFiles:
     def last_before(self, at: int, disk: Disk | None = None, *, since: int | None = None) -> "Last | None":
         """The last record that begins before `at`; None where that is not there any more, or is damaged.
 
-        `since`: where a record ends before that, and what is before it need not be read.
-
-        Where a record ended at `at` once, this is that record: unless the log was put back from an older copy, and what
-        was logged since is another past.
+        `since`: where an earlier record ends; nothing before that is read. Where a record once ended at `at` this is
+        that record, unless the log was put back from an older copy and has had other records since.
         """
         disk = disk or PosixDisk()
         log = self.now(disk)
@@ -307,7 +305,7 @@ class LogFiles:
 
 @attrs.frozen
 class Last:
-    """Which record it is."""
+    """What identifies a record: one of another past differs in it."""
 
     lsn: int
     epoch: int
@@ -369,9 +367,9 @@ def _end(log: LogFiles, extents: Extents, since: int | None, durable: int) -> in
 
 
 def _logged_durable(extents: Extents, start: int, end: int) -> int:
-    """The last LSN before `end` of which a record behind `start` says that the log was durable up to there; or 0.
+    """The highest LSN up to which the log was durable, as the records in [start, end) say; 0: none says so.
 
-    The last records have the highest ones, so the extents are read from the end.
+    The last records say the highest ones, so the extents are read from the end.
     """
     size = extents.history.extent_bytes
     for sequence in range((end - 1) // size, max(start // size, 1) - 1, -1):
@@ -388,7 +386,7 @@ def _logged_durable(extents: Extents, start: int, end: int) -> int:
 
 
 def _last_end(extents: Extents, since: int, durable: int) -> int:
-    """Where the last record ends that ends at `durable` at the latest; `since` where none does behind that."""
+    """The end of the last record that ends at or before `durable`; `since` where none ends between the two."""
     size = extents.history.extent_bytes
     first = max(since, min(extents.history.places(), default=1) * size)
     for sequence in range((durable - 1) // size, first // size - 1, -1):

@@ -64,9 +64,9 @@ class LogSource(DataSource):
 
 
 def _end_now(options: dict[str, str]) -> int | None:
-    """Where the log ends: each use of a DataFrame is to show the same, and Spark plans each anew.
+    """Where the log ends now: all uses of a DataFrame are to show the same rows, though Spark plans each anew.
 
-    None where that is not known: planning raises the reason.
+    None where that can't be found out: planning raises the reason.
     """
     try:
         given = asked(options)

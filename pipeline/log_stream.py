@@ -45,10 +45,11 @@ class LogStream(DataSourceStreamReader):
         self._reported: Offset | None = None  # to Spark, as how far there is something to read
 
     def initialOffset(self) -> Offset:
-        """Where a new query begins: the same for all that Spark asks, while the log goes on.
+        """Where a new query begins: the same however often Spark asks, while the log goes on.
 
         Spark notes the ends of batches, and not where the first one begins: when that is run again, Spark asks anew. So
-        the end of the first one says it (`from`), and what begins where the log ends begins with an empty batch.
+        the end of the first batch says where it begins (`from`), and a query that begins at the end of the log begins
+        with an empty batch.
 
         Raises NotInLog when the log does not reach back so far.
         """
@@ -61,7 +62,7 @@ class LogStream(DataSourceStreamReader):
         return self.offset(self.first_lsn)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """As many for these offsets whenever Spark asks. Raises LogDamaged where something is not there any more."""
+        """The same ones for these offsets whenever Spark asks. Raises LogDamaged where something is gone."""
         first, last = self.between(start, end)
         if first == last:
             return []
@@ -83,9 +84,9 @@ class LogStream(DataSourceStreamReader):
         return {"lsn": at, "log": self.log().log_id.hex()}
 
     def offset_with_time(self, at: int, since: int | None = None, *, first: bool) -> Offset:
-        """The offset of where a record ends, with its time. `since`: where one ended before that, not to look there.
+        """The offset of the end of a record, with the record's time. `since`: the end of an earlier one, to look from.
 
-        `first`: it may be the end of the first batch, and has its beginning, too.
+        `first`: it may be the end of the first batch; then it says where that begins, too.
         """
         if self._reported is None or self._reported["lsn"] != at:
             last = self.log().last_before(at, since=since)
@@ -95,7 +96,7 @@ class LogStream(DataSourceStreamReader):
         return self._reported
 
     def lsn(self, offset: Offset) -> int:
-        """Raises Mistake for an offset in another log, and for what is none."""
+        """The LSN of an offset. Raises Mistake for one in another log, and for what is none."""
         at = offset.get("lsn") if isinstance(offset, dict) else None
         if not isinstance(at, int) or at < 0:
             raise Mistake(
@@ -129,11 +130,10 @@ class LogStream(DataSourceStreamReader):
         return first, last
 
     def next_end(self, start: int, max_bytes: int | None, last: int | None = None) -> int:
-        """Up to where to read from `start` on: what is durable, at most so many bytes unless one record has more.
+        """Where a batch that begins at `start` is to end: with the durable log, or after `max_bytes` of it.
 
-        Not beyond `last`, where a record ends.
-
-        Raises LogDamaged, where the log is not the one any more that it was.
+        But one record is read at least, and nothing behind `last`, where one ends. Raises LogDamaged where the log is
+        not the one any more that it was.
         """
         sleep(max(0.0, self._idle_since + POLL_S - monotonic()))
         log = self.log()

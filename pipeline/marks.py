@@ -235,7 +235,7 @@ def decode(message: Message) -> Mark:
 
 
 def compare(qm: Manager, mark: Mark, key: Key, now: Fingerprint) -> None:
-    """What is done again has to be what was done, else rows would be lost, or put twice. Raises Mistake."""
+    """Raises Mistake where the rows are not those that were done: to go on would lose some, or put some twice."""
     if mark.digest is None or (mark.messages, mark.digest) == (now.rows, now.digest):
         return
     others = " others" if mark.messages == now.rows else ""
@@ -246,7 +246,7 @@ def compare(qm: Manager, mark: Mark, key: Key, now: Fingerprint) -> None:
 
 
 def refuse_left_over(qm: Manager, query: str, batch: int, parts: frozenset[str]) -> None:
-    """A batch that has less parts than have done it before, or have done later ones, is another one. Raises Mistake."""
+    """Raises Mistake where a part that the batch does not have now has done it, or a later one: it is another batch."""
     left = [mark for mark in listed(qm, query) if mark.batch >= batch and mark.key.part not in (*parts, ALL)]
     for mark in left:
         if mark.batch > batch:
@@ -330,7 +330,7 @@ def forget(
 
 
 def _delete(qm: Manager, gone: list[tuple[Mark, bytes]], patience: float) -> int:
-    """How many of these were there. No attempt is at work on a part while its mark is looked for."""
+    """Delete these; how many were still there. No attempt is at work on a part while its mark is looked for."""
     deleted = 0
     for mark, message_id in gone:
         with _begin(qm, mark.key, patience, SystemClock()) as unit, contextlib.suppress(NoMessageAvailable):

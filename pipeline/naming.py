@@ -107,7 +107,7 @@ def _known_of(log: LogFiles, disk: Disk) -> _Known:
 
 
 def _header_at(log: LogFiles, at: int, disk: Disk) -> bytes:
-    """That of the frame which begins there, with its CRC; nothing where the extent is not there, or damaged."""
+    """The header of the frame that begins there, CRC and all; b"" where the extent is not there, or damaged."""
     with contextlib.closing(log.extents(disk)) as extents, contextlib.suppress(LogDamaged):
         return bytes(extents.view(at // log.extent_bytes).read(at, HEADER.size))
     return b""
@@ -139,7 +139,7 @@ def _queues_in(extents: Extents, start: int, stop: int) -> set[int]:
 
 
 def _read_names(extents: Extents, known: _Known, start: int, stop: int) -> None:
-    """Take the names in [start, stop)."""
+    """Add the names that records in [start, stop) have to `known`."""
     kinds = {"DEFINE"} if known.catalogued else {"DEFINE", "CATALOG"}
     for batch in batches(extents, start, stop, wanted(Filters(kinds=frozenset(kinds)), {})):
         naming = np.isin(batch.headers["kind"], (Kind.DEFINE, Kind.CATALOG))

@@ -118,7 +118,7 @@ class Extents:
             self.close()
 
     def _file_or_none(self, sequence: int) -> File | None:
-        """For a reader that looks on behind the end of the log."""
+        """The extent; None: the log ends before it, which a reader finds out by looking for it."""
         try:
             self._file(sequence)
             return _Reopened(self, sequence)

@@ -121,7 +121,7 @@ Run = tuple[str | None, dict[str, Any], list[bytes]]  # column queue, what is sa
 
 
 def runs(rows: pa.RecordBatch) -> Iterator[Run]:
-    """The rows in their order, those that follow each other together which are put alike. Raises Mistake."""
+    """The rows in their order, as runs of neighbours that are put alike. Raises Mistake."""
     columns = {name.lower(): column for name, column in zip(rows.schema.names, rows.columns, strict=True)}
     bodies = columns.pop("body").cast(pa.binary()).to_pylist()
     if None in bodies:
@@ -137,7 +137,7 @@ def runs(rows: pa.RecordBatch) -> Iterator[Run]:
 
 
 def _values(name: str, column: pa.Array) -> tuple[str, list[Any]]:
-    """The values of a column as they can be compared, and what they say: a moment stays one."""
+    """(option, values that can be compared) of a column. An expiry that is a moment stays one, by the name UNTIL."""
     if name == "properties":
         return name, [value if value is None else _properties(value) for value in column.to_pylist()]
     if name != "expiry":
@@ -171,7 +171,7 @@ def options_of(said: dict[str, Any], now_us: int) -> dict[str, Any]:
 
 
 def _calls(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """As many as go with one call."""
+    """The bodies, in lists of as many as go with one call."""
     some: list[bytes] = []
     size = 0
     for body in bodies:
@@ -204,7 +204,7 @@ class Part:
             return self.nothing(qm) if first is None else self.put_by(qm, chain([first], some))
 
     def nothing(self, qm: Manager) -> Put:
-        """It is empty, which is not remembered; but it has to have been so before too."""
+        """An empty partition leaves no mark. Raises Mistake where there is one of an attempt that was not empty."""
         done = marks.done(qm, self.key, self.batch)
         if done is not None:
             marks.compare(qm, done, self.key, Fingerprint())
@@ -269,7 +269,7 @@ class QueueWriter(DataSourceArrowWriter):
         return part.put(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """It is done, unless it was divided otherwise before. Raises Mistake."""
+        """All is durable already. Raises Mistake where the batch was divided otherwise before."""
         if self.life is None:
             _refuse_left_over(self.reach, messages, self.batch)
 
@@ -299,7 +299,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         return Part(reach=self.reach, key=key, batch=int(batch), patience=self.patience).put(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """It is done, unless it was divided otherwise before. Raises Mistake."""
+        """All is durable already. Raises Mistake where the batch was divided otherwise before."""
         _refuse_left_over(self.reach, messages, batchId)
         parts = [put.key.part for put in messages if isinstance(put, Put) and put.messages]
         if parts:
@@ -311,8 +311,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
 
 @attrs.frozen
 class Notes:
-    """What is noted beside a query's checkpoint, where that is a folder of this machine: the last batch that was put,
-    and its parts.
+    """Notes beside a query's checkpoint, if that is a folder of this machine: the last batch that was put, its parts.
 
     A queue manager that is put back from an older copy, or recovered to an earlier moment, has lost batches or parts of
     one, and their marks with them: Spark goes on behind these all the same; only these notes show it.

@@ -128,9 +128,9 @@ def _chosen(index: ExtentIndex, wanted: Wanted) -> Bools | None:
 def _stretch(
     view: ExtentView, index: ExtentIndex, lsns: Places, stretch: Stretch, chosen: Bools | None, seed: int
 ) -> Window | None:
-    """Blocks as they were when they were indexed, with the rest of the last record's frame. Raises _Unfit.
+    """The stretch's blocks, checked by the index, with the rest of the last record's frame. Raises _Unfit.
 
-    Of those records that may be wanted, if these are few.
+    Where few of its records may be wanted these alone; None: no record may.
     """
     places = lsns[stretch.low : stretch.high]
     if chosen is not None:
@@ -211,7 +211,7 @@ def _blocks(view: ExtentView, index: ExtentIndex, first: int, last: int) -> memo
 
 
 def _apart(extents: Extents, window: Window) -> Iterator[Window | Record]:
-    """The window cut where records of several frames begin, with these between."""
+    """The window, cut around its records of several frames, each of which comes by itself."""
     data, lsns, offsets = window
     flags = np.frombuffer(data, np.uint8)[offsets + FLAGS_AT]
     done = 0

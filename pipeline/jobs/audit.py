@@ -91,9 +91,9 @@ class Scope:
 
 # Each query below gives the record that is wrong, the one it does not agree with, and what it is about.
 
-# Extents are compared by sums: that the beginnings of an extent's records, but for the first, are the ends of the
-# others takes no order. Only the records of extents where that fails are put in order. The windows over whole tables
-# see a row for each extent, and for each epoch.
+# In a good extent the beginnings of the records, but for the first, are the ends of the others: sums and hashes show
+# that without sorting. Only the records of extents where that fails are sorted. The windows over whole tables see one
+# row for each extent, and for each epoch.
 OF_RECORDS = """
 with records as (
     select extent, epoch, lsn, end_lsn from {log} where position = 0

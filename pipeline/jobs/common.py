@@ -121,7 +121,7 @@ def log_path(text: str) -> str:
 
 
 def _is_utf8(text: str) -> bool:
-    """py4j breaks off in the middle of a name that is not."""
+    """Can it be sent to Java? py4j breaks off in the middle of a name that is no UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -170,7 +170,7 @@ def check(args: argparse.Namespace) -> tuple[int, int]:
 
 
 def check_some(args: argparse.Namespace) -> None:
-    """The same, and there has to be something between the two."""
+    """As `check`; raises Failure also where nothing lies between the two places."""
     since, until = check(args)
     if since >= until:
         raise Failure(NO_RECORDS)
@@ -224,7 +224,7 @@ def bounds(log: LogFiles, args: argparse.Namespace) -> tuple[int | None, int]:
 
 
 def lsn_of(log: LogFiles, where: Place | None) -> int | None:
-    """A moment as the LSN of the first record of then or later."""
+    """A moment as the LSN of the first record of then or later; an LSN, or None, as it is."""
     return log.at_time(log_options.microseconds(where)) if isinstance(where, datetime.datetime) else where
 
 
@@ -236,7 +236,7 @@ def read_log(
     until: int | None = None,
     columns: str | None = None,
 ) -> "DataFrame":
-    """The same of records that begin in [since, until)."""
+    """The log as a table: the records that begin in [since, until); None: no bound. `columns` as in `log_table`."""
     given = {"qmgr": qmgr, "startingLsn": since, "endingLsn": until}
     options = {name: str(value) for name, value in given.items() if value is not None}
     reader = spark.read.format("qmgr.log").options(**options)

@@ -279,9 +279,10 @@ def refuse_runs(folder: str) -> None:
 
 
 def refuse_older(log: LogFiles, folder: str, known: Manifest) -> None:
-    """Raise Failure where a run that the manifest does not name may count by a newer one, and is all there is.
+    """Raise Failure where a run that the manifest does not name may be all that there is of its part of the log.
 
-    One that was killed is swept, and read anew: so what is swept has to be in the log still.
+    If that run was killed its folder is swept away, and its part is read anew. But a newer manifest, now lost, may have
+    named it: so what is swept has to be in the log still.
     """
     for path in left_behind(folder, known):
         if (path / UNFINISHED).exists() or not manifest.measure(str(path))[0]:

@@ -1,9 +1,8 @@
 """Calls with the outcome of their unit of work, and messages with their put and all that tried to take them, each once.
-Tables of the row model in, tables out; nothing is collected.
 
-Where a message lies is its queue's number and its sequence. One queue may have all messages of a log, so whatever has
-to be put in order is cut into buckets of sequences, and what crosses from one bucket to the next is one row of a small
-table.
+Tables of the row model in, tables out; nothing is collected. Where a message lies is its queue's number and its
+sequence. One queue may have all messages of a log, so whatever has to be put in order is cut into buckets of sequences,
+and what crosses from one bucket to the next is one row of a small table.
 """
 
 from collections.abc import Iterable

@@ -274,23 +274,8 @@ class _Rebuild:
 
     def _content(self, known: Sequence[Known], until: int) -> "DataFrame":
         """A row for each message, with the columns CONTENT."""
-        spark = self._spark
         since = min((one.place.media for one in known), default=until)
-        queues = table(
-            spark,
-            {"object_number": pa.int32(), "object": pa.string(), "checkpoint": pa.int64()},
-            [(one.number, one.name, one.place.checkpoint) for one in known],
-        )
-        units = table(
-            spark,
-            {"object_number": pa.int32(), "uow": pa.int64(), "first": pa.int64()},
-            [(one.number, unit, first) for one in known for unit, first in one.units.items()],
-        )
-        counted = table(
-            spark,
-            {"object_number": pa.int32(), "sequence": pa.int64(), "backouts": pa.int64()},
-            [(one.number, sequence, count) for one in known for sequence, count in one.backouts.items()],
-        )
+        queues, units, counted = tables_of(self._spark, known)
 
         def counting(rows: "DataFrame") -> "DataFrame":
             """What counts for its queue: from its checkpoint on, or of a unit of work that was in flight then."""
@@ -312,7 +297,7 @@ class _Rebuild:
             self._read(*MESSAGE_KEY_COLUMNS, since=since, until=until).where(F.col("kind").isin("GET", "EXPIRE"))
         )
         begun = [one.image for one in known if one.image is not None]
-        held = image_table(spark, absolute_path(self._args.path), self._args.qmgr, begun)
+        held = image_table(self._spark, absolute_path(self._args.path), self._args.qmgr, begun)
         placed = placed_puts(puts, outcomes)
         there = held.unionByName(visible_puts(placed).select(*held.columns))
         content = what_is_left(there, self._kept(gets_of(calls, outcomes)), counted)
@@ -419,6 +404,26 @@ def record_of(row: "Row") -> records.Record:
             piece = json.loads(details)
             flags = (records.CATALOG_FIRST if piece["first"] else 0) | (records.CATALOG_LAST if piece["last"] else 0)
             return records.Catalog(flags, details.encode())
+
+
+def tables_of(spark: "SparkSession", known: Sequence[Known]) -> tuple["DataFrame", "DataFrame", "DataFrame"]:
+    """The queues with their checkpoints, the units of work in flight at these, and the backouts counted by then."""
+    queues = table(
+        spark,
+        {"object_number": pa.int32(), "object": pa.string(), "checkpoint": pa.int64()},
+        [(one.number, one.name, one.place.checkpoint) for one in known],
+    )
+    units = table(
+        spark,
+        {"object_number": pa.int32(), "uow": pa.int64(), "first": pa.int64()},
+        [(one.number, unit, first) for one in known for unit, first in one.units.items()],
+    )
+    counted = table(
+        spark,
+        {"object_number": pa.int32(), "sequence": pa.int64(), "backouts": pa.int64()},
+        [(one.number, sequence, count) for one in known for sequence, count in one.backouts.items()],
+    )
+    return queues, units, counted
 
 
 def table(spark: "SparkSession", columns: Mapping[str, pa.DataType], rows: Sequence[tuple[object, ...]]) -> "DataFrame":
