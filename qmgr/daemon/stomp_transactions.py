@@ -32,9 +32,6 @@ class Transactions:
         self._open: dict[str, Transaction] = {}
         self._refused = 0  # messages that are held until their transactions end
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     def begin(self, name: str) -> None:
         """Raises Mistake (2128: it is open already; 2017: too many), Unavailable (2161)."""
         if name in self._open:
