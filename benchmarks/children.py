@@ -88,7 +88,7 @@ class Crowd:
             done.result()
 
     def together(self, work: Callable[[float], int]) -> Slice:
-        """Each works from the moment on that it is told, for one slice, and returns its steps."""
+        """All begin `work` at the same moment, which it is told, and work for one slice; the steps of all together."""
         begin = time.monotonic() + 0.1
         done = [self._pool.submit(work, begin) for _ in range(self._count)]
         steps = sum(each.result() for each in done)
@@ -99,7 +99,7 @@ class Crowd:
 
 
 def steps_from(begin: float, step: Callable[[], object]) -> int:
-    """Call `step` from this moment on, for one slice; how often."""
+    """Call `step` for one slice from the moment `begin` on (time.monotonic); return how often."""
     done = 0
     while time.monotonic() < begin:
         time.sleep(0.001)

@@ -68,7 +68,7 @@ def load(path: Path, messages: int) -> Loaded:
 
 
 def deep(path: Path, messages: int) -> Path:
-    """Where the queue manager with the deep queue is; loaded unless it was."""
+    """The data path of the queue manager with the deep queue, which is loaded if it is not there."""
     home = path / "deep"
     if not home.exists():
         alone(load, home, messages)
@@ -76,7 +76,7 @@ def deep(path: Path, messages: int) -> Path:
 
 
 def empty(path: Path) -> Path:
-    """Where the queue manager is that all is compared with."""
+    """The data path of the one that all is compared with: the same with an empty queue."""
     home = path / "empty"
     if not home.exists():
         alone(load, home, 0)

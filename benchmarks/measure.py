@@ -31,12 +31,12 @@ def repeat(step: Callable[[], object], *, seconds: float = math.inf, count: floa
 
 
 def slice_of(ends: list[float]) -> Slice:
-    """A turn of which this is known: when it began, and when each of its steps ended."""
+    """A turn by the moments at which it began and each of its steps ended, in seconds."""
     return slice_of_steps([after - before for before, after in pairwise(ends)])
 
 
 def slice_of_steps(took: list[float]) -> Slice:
-    """A turn of which this is known: the seconds that each of its steps took."""
+    """A turn by the seconds that each of its steps took."""
     in_order = sorted(took)
     p50, p99 = (in_order[len(took) * percent // 100] * 1e6 for percent in (50, 99))
     return Slice(rate=len(took) / sum(took), p50=p50, p99=p99, steps=len(took))
@@ -92,7 +92,7 @@ class Figure:
 
     @property
     def value(self) -> float:
-        """What is held against what is wanted."""
+        """What `wanted` and `before` are compared with."""
         return self.ours if self.ratio is None else self.ratio
 
 

@@ -21,7 +21,7 @@ def resident() -> int:
 
 
 def highest() -> int:
-    """The most bytes of this process that ever were in memory. Unlike ru_maxrss it knows nothing of who began it."""
+    """The most bytes of this process that ever were in memory, without those of its parent, which ru_maxrss has too."""
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():

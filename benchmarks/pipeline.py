@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from zlib import crc32
 
@@ -181,7 +182,7 @@ def filtered(path: Path, records: int) -> list[Figure]:
     log = finding.find(str(home))
     first, end = log.first(), log.end()
     [begun] = next(iter(rows.batches(Part(log, first, first + 8, 0), ("time",))))["time"].cast("int64").to_pylist()
-    naming.named(log, end)  # as whoever reads it more than once has it
+    naming.named(log, end)  # names are cached then, as in any process that has read the log before
     found = []
     for what, filters in {
         f"one queue of {QUEUES}, used all the time": Filters(objects=frozenset({"Q7"})),
@@ -249,16 +250,14 @@ def through_spark(path: Path, cores: int, turns: int) -> dict[str, list[tuple[Re
     spark = session.spark("benchmark", **{"spark.master": f"local[{cores}]", "spark.sql.shuffle.partitions": "2"})
     found: dict[str, list[tuple[Read, Sums]]] = {}
     try:
-        for turn in range(turns + 1):
-            for shape in SHAPES:
-                for what, columns in KINDS.items():
-                    table = spark.read.format("qmgr.log").option("columns", ",".join(columns)).load(str(path / shape))
-                    begin, worked = time.perf_counter(), worked_below()
-                    [row] = table.selectExpr("count(*)", *map(summed, columns)).collect()
-                    seconds, worked = time.perf_counter() - begin, worked_below() - worked
-                    if turn:
-                        read = Read(row[0], seconds, worked, 0, 0)
-                        found.setdefault(f"{shape} {what}", []).append((read, tuple(one or 0 for one in row)))
+        for turn, shape, (what, columns) in product(range(turns + 1), SHAPES, KINDS.items()):
+            table = spark.read.format("qmgr.log").option("columns", ",".join(columns)).load(str(path / shape))
+            begin, worked = time.perf_counter(), worked_below()
+            [row] = table.selectExpr("count(*)", *map(summed, columns)).collect()
+            seconds, worked = time.perf_counter() - begin, worked_below() - worked
+            if turn:  # the first one warms up
+                read = Read(row[0], seconds, worked, 0, 0)
+                found.setdefault(f"{shape} {what}", []).append((read, tuple(one or 0 for one in row)))
     finally:
         spark.stop()
     return found

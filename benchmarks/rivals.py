@@ -189,7 +189,7 @@ def postgres(path: Path) -> Iterator[Rival]:
 
 
 class Redis:
-    """A list. Who moves a message watches it until that is done in one transaction, so that one sync is enough."""
+    """A list. A move watches it and then takes and puts in one transaction, so that one sync is enough."""
 
     def __init__(self, address: str) -> None:
         self._db = import_module("redis").Redis(unix_socket_path=address)
@@ -233,7 +233,7 @@ def redis(path: Path) -> Iterator[Rival]:
 class Rabbit:
     """A durable queue, persistent messages; a put is confirmed, and several calls are a transaction.
 
-    A lone get is acknowledged, and to that there is no answer: it is less than ours, since a crash may bring it back.
+    A lone get is acknowledged, which has no answer: that is less than ours, since a crash may bring the message back.
     """
 
     def __init__(self, port: int) -> None:
