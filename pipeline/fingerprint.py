@@ -19,7 +19,7 @@ class Fingerprint:
     _sum: int = 0
 
     def add(self, alike: object, bodies: Iterable[bytes] = (b"",)) -> None:
-        """A row for each body. `alike`: what these rows have in common, of which `repr` says all."""
+        """Add a row for each body. `alike`: what else they have, the same in all; its `repr` has to tell all of it."""
         begun = hashlib.blake2b(repr(alike).encode() + b"\n", digest_size=BITS // 8)
         for body in bodies:
             whole = begun.copy()

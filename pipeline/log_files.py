@@ -25,7 +25,7 @@ from pipeline.opened import Extents, Retries
 from pipeline.operations import Batch, of_record, of_window
 from pipeline.windows import Places, Window, begins, last_record, lsns_of, windows
 
-MAX_READINGS = 100  # of a log that others write: its end is what was read by then
+MAX_READINGS = 100  # of a log that grows as fast as it is read; its end is where reading has come by then
 NOT_SYNCED = (errno.EROFS, errno.EBADF, errno.EINVAL)  # what is only read need not be synced, or can't be
 ALL = wanted(EVERYTHING, {})
 

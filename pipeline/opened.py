@@ -159,7 +159,7 @@ class Extents:
                 if file is not None:
                     return places[sequence], file
         if places:
-            self.history.places()  # of which it says what is there
+            self.history.places()  # so that the error can say what is there
             self.history.refuse_gap(sequence)
         path, at = self.history.name(sequence), sequence * self.history.extent_bytes
         raise LogDamaged(

@@ -45,7 +45,7 @@ MAX_WINDOW_DAYS = 366
 TABLES = ("messages", "windows", "queues")
 WRITES = (*TABLES, TEXT, "depth.png", "throughput.png", "time_on_queue.png")
 
-# Where messages went that a unit of work got: the best of what their ids say of its puts.
+# Where messages went that a unit of work got: the puts of that unit which have their ids, of several the best by rank.
 MOVES = """
 with puts as (
     select uow, {queue} as queue, ordinal, inline(array(
@@ -209,7 +209,7 @@ def width_of(text: str) -> int:
 
 
 def width_for(span: int) -> int:
-    """A length of windows, in microseconds, that cuts so many microseconds into not too many."""
+    """The length of a window, in microseconds, for a log of `span` microseconds: the shortest for not too many."""
     return next((width for width in WIDTHS if span <= width * MAX_WINDOWS), WIDTHS[-1])
 
 

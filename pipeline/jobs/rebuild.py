@@ -113,7 +113,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def refuse_folder(args: argparse.Namespace) -> None:
-    """Raise Failure where a queue manager is to be built of what is none."""
+    """Raise Failure where `--into` is to build a queue manager, and no queue manager is named as its original."""
     if args.into is not None and args.qmgr is None:
         raise Failure("--into builds a queue manager, so it takes the data path of the original and --qmgr.")
 

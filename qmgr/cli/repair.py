@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _code(args: argparse.Namespace, done: repairing.Repair) -> int:
-    """The exit code, and what is to be done next where something is."""
+    """The exit code; what is to be done next, if anything, is said on stderr."""
     if done.examination.refused and not done.loses:
         complain(f"AMQ6767S: queue manager {args.m!r} can't be repaired; nothing was changed.")
         return REFUSED

@@ -7,7 +7,7 @@ from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
 from qmgr.cli.rights import RIGHTS, UNKNOWN_OBJECT, options, profile
 
-RIGHTS_OF_IBM_MQ = (  # rights that IBM MQ has and we have not; each of them is told so
+RIGHTS_OF_IBM_MQ = (  # rights that IBM MQ has and we have not: the refusal of one says so
     *("altusr", "chg", "clr", "crt", "ctrl", "ctrlx", "dlt", "passall", "passid", "pub", "resume"),
     *("set", "setall", "setid", "sub", "system"),
 )

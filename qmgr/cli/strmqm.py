@@ -44,7 +44,7 @@ def _failure(code: int, text: str) -> Failure:
 def _runs(location: locations.Location) -> bool:
     try:
         return access.runs(location)
-    except OSError:  # which the start is told too, and says
+    except OSError:  # the start will meet it too, and say so
         return False
 
 

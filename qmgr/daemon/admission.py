@@ -61,7 +61,7 @@ class Admission:
         return UserRights(self._manager, user, self._denied)
 
     def refused(self, user: str, exc: NotAuthorized, address: str) -> None:
-        """Somebody could not show who it is; where that is the file's fault, what is wrong with it is said."""
+        """Report to the error log who was not authenticated; where users.json is at fault, what is wrong with it."""
         why = exc.__cause__ if isinstance(exc.__cause__, IniError | OSError) else exc
         self._say("AMQ9557", user=user, text=str(why), address=address)
 

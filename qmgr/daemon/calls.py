@@ -296,7 +296,7 @@ class Calls:
     def _sends(self, request: Request, frame: bytes) -> bytes:
         """Puts that the client has collected, with one answer: where one is refused, the unit of work is backed out."""
         sent, self._puts_done = self._puts_done, 0
-        unit = self._unit(request._replace(flags=request.flags & ~BEGIN) if sent else request)  # it has begun by then
+        unit = self._unit(request._replace(flags=request.flags & ~BEGIN) if sent else request)  # it has begun
         if unit is None:
             raise ProtocolError("what is sent together is put to a unit of work")
         begun = self._begun
@@ -489,7 +489,7 @@ class Calls:
     def _state(self, request: Request, frame: bytes) -> bytes:
         state = self._client.state(request.unit)
         if state is not ACTIVE:
-            self._lsn = self._session.tail  # it is told when that is safe
+            self._lsn = self._session.tail  # any other state is told when it is durable
         return wire.reply(OK, values.dumps(state))
 
     def _commit(self, flags: int, number: int) -> bytes:

@@ -54,7 +54,7 @@ class Rounds:
         self._beats = beats
         self._hands = Hands("qmgr client call")
         self._selector = selectors.DefaultSelector()
-        self._lock = threading.Lock()  # of what the selector knows
+        self._lock = threading.Lock()  # guards the selector, `_ended` and the turns
         self._wake, self._woken = sockets.pair()
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._contended = 0  # forces until a call counts as alone, for which the disk begins at once

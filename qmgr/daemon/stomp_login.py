@@ -36,7 +36,7 @@ class Login:
 
     @property
     def open(self) -> bool:
-        """Whoever comes is let in, at once."""
+        """Is everybody let in, with nothing to check?"""
         return NONE in self._ways
 
     def rights(self, said: Credentials) -> Rights:

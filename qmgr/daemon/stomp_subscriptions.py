@@ -51,7 +51,7 @@ class Channel(Protocol):
         """Do it when the log is safe up to the LSN, and after all that was to be done before."""
 
     def do_at_length(self, work: Callable[[], int], done: Callable[[int], None], what: str) -> None:
-        """Have a thread do it that may wait; `done` hears of it. What can't be done ends the connection."""
+        """Do the work in a thread that may wait, then call `done(lsn)`. An error ends the connection."""
 
     def send(self, data: bytes) -> None: ...
 
@@ -78,7 +78,7 @@ class Subscription:
         self.sent: dict[int, Sent] = {}  # by the number of sending, in that order
         self._accepting: list[Delivery] = []  # with ack:auto, until there is room in the log for saying so
         self._to_send: deque[Delivery] = deque()
-        self._unforced = 0  # of those, the last so many: a force is waited for
+        self._unforced = 0  # so many of `_to_send`, the last ones, wait for a force
         self._group = group
         self._channel = group.channel
         self._session = group.session
@@ -265,7 +265,7 @@ class Subscriptions:
     def __init__(self, channel: Channel, session: Session) -> None:
         self.channel = channel
         self.session = session
-        self.waiting: dict[str, tuple[Subscription, int]] = {}  # by id that an ACK may name: of which, its number
+        self.waiting: dict[str, tuple[Subscription, int]] = {}  # by id that an ACK may name
         self.by_message_id = channel.dialect.version != "1.2"
         self.held = self.bytes = 0  # messages to be sent, or sent and not acknowledged; of their bodies
         self.kept = 0  # bytes of bodies that transactions have acknowledged, which `bytes` counts too

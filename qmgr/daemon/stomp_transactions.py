@@ -26,7 +26,7 @@ class Transactions:
     """By the names that the client gave them."""
 
     def __init__(self, session: Session, release_kept: Callable[[int], None]) -> None:
-        """`release_kept(bytes)` hears of bodies that a transaction has kept."""
+        """`release_kept(bytes)` is called at the end of a transaction, with the size of the bodies that it has kept."""
         self._session = session
         self._release_kept = release_kept
         self._open: dict[str, Transaction] = {}

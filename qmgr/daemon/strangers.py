@@ -1,4 +1,4 @@
-"""Strangers: connections that are not authenticated yet. There may be so many; then the oldest goes for a new one.
+"""Strangers: connections that are not authenticated yet. Their number has a limit: then the oldest goes for a new one.
 
 So somebody who opens connections and says nothing takes no room from known clients. Of the strangers silent ones go
 first, and none goes before it has had a moment to speak: many clients that come at once are no attack.
@@ -12,7 +12,7 @@ from logger.disk import PosixDisk
 MAX_STRANGERS = 200  # of one listener
 DESCRIPTORS_PER_STRANGER = 32  # of the process, for each stranger of a listener: there may be several listeners
 MIN_STRANGERS = 8
-GRACE_NS = 1_000_000_000  # in which each may say something, whoever else comes
+GRACE_NS = 1_000_000_000  # that each has to say something, however many others come
 
 
 class Stranger:
