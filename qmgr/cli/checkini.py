@@ -91,7 +91,7 @@ def of_file(path: str) -> list[str]:
 
 
 def misfit(config: Config, path: str) -> list[str]:
-    """Where the file does not fit to the log that is there, for which a start would be refused."""
+    """Where the file does not fit the log that is there, so that a start would be refused."""
     with contextlib.suppress(LogError, OSError):  # a log that can't be read is no matter of this file
         _, state = control.read(DISK, control_path(config.log.path))
         try:

@@ -186,7 +186,7 @@ class Ending:
 
 @contextlib.contextmanager
 def held(process: int) -> Iterator[Callable[[int], None]]:
-    """What sends signals to the process that has this number now, and never to a later one of the same number.
+    """What sends signals to the process that has this number now; where there are pidfds, to no later one that has it.
 
     Raises ProcessLookupError.
     """

@@ -350,10 +350,10 @@ class Connection:
 
 
 def _check_host(host: str, address: str) -> None:
-    """Refuse requests under another name than this machine's. Raises BadRequest.
+    """Refuse a request that does not name this machine by an address, or as localhost. Raises BadRequest.
 
-    They come from web pages whose own host name was made to resolve to this machine (DNS rebinding), so that a browser
-    here lets them ask.
+    It may come from a web page whose own host name was made to resolve to this machine (DNS rebinding), so that a
+    browser here lets it ask.
     """
     name = (host if IPV6.fullmatch(host) else PORT.sub("", host)).removesuffix(".").lower()
     if name not in ("", "localhost", address.lower()):

@@ -155,7 +155,7 @@ class Rounds:
     def _round(self, there: list[Calls], waiting: Waiting) -> int:
         """Do one request of each; answers that need a force go into `waiting`. Returns the LSN to force, 0: none."""
         highest = 0
-        needs_checkpoint = self._service.sessions.needs_checkpoint  # then each call gets a thread, which takes it first
+        needs_checkpoint = self._service.sessions.needs_checkpoint  # then calls get threads, as one has to take it
         alone = not self._contended and len(there) == 1
         for calls in there:
             if calls in waiting:  # what it says before it has its answer can wait
