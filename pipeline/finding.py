@@ -65,6 +65,7 @@ def _of_log_directory(directory: str, archives: list[str], disk: Disk) -> LogFil
 
 
 def _of_folder(path: str, disk: Disk) -> LogFiles:
+    """The log of a folder that has extents and no control file: their headers say which log it is."""
     directories = (path, f"{path}/active", f"{path}/archive")
     found: dict[bytes, tuple[int, str]] = {}
     named_so = []

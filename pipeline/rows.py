@@ -44,6 +44,7 @@ def batches(
 
 
 def _understood(batch: Batch, chosen: Wanted, names: Names, log: LogFiles) -> Operations:
+    """The rows of the batch. Raises LogDamaged that names the first record which can't be decoded."""
     try:
         return _rows(batch, chosen, names, log.extent_bytes)
     except DECODING_ERRORS as exc:

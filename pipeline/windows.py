@@ -99,6 +99,7 @@ def windows(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterator[
 
 
 def _of_extent(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterator[Window]:
+    """By the extent's index; from where that does not fit, or without one, from frame to frame."""
     index = extents.index(start // extents.history.extent_bytes)
     if index is not None:
         lsns = lsns_of(index, extents.history.extent_bytes)

@@ -129,6 +129,7 @@ class Calls:
         self._serve_one(sockets.receive_rest(self.sock, data, self._longest, self._idle, self._clock.elapsed_ns))
 
     def _serve_one(self, frame: bytes) -> None:
+        """Answer one request, and send the answer after the force that it needs."""
         if self._service.sessions.needs_checkpoint:
             self._session.manager.look_around()
         done = self.answer(frame)
@@ -455,6 +456,7 @@ class Calls:
         return self._page(self._client.known_cursor(request.unit), most)
 
     def _page(self, cursor: Cursor, most: int) -> Answer:
+        """The next page of a browse or replay, of up to `most` messages; with the last one, or an error, it is over."""
         first = cursor.messages.bookmark if isinstance(cursor.messages, Replay) else ""
         try:
             found, more = cursor.next_page(max(1, most))
@@ -537,6 +539,7 @@ class Calls:
         return wire.reply(OK, values.dumps(self._session.call(method, *args, **options)))
 
     def _end(self, mode: str = "quiesce") -> Answer:
+        """Ask for the end of the queue manager, but only when the answer is sent: the end closes the socket."""
         self._session.rights.require(ADMIN, "")
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")

@@ -175,6 +175,7 @@ class Client:
         return self.begin(number, None)
 
     def begin(self, number: int, xid: Xid | None) -> Begins:
+        """Begin a unit of work, unless it has begun; `number` is the client's own. Raises UnitOfWorkEnded."""
         with self._lock:
             known = self.units.get(number)
             if known is not None:

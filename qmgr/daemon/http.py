@@ -244,6 +244,7 @@ class Connection:
         return parse(data.lstrip(b"\r\n"), channels.max_frame_length)
 
     def _body(self, head: Head) -> bytes:
+        """The body of a request; sends `100 Continue` where the client waits for it. Raises BadRequest, OSError."""
         if head.expects:
             self._send(b"HTTP/1.1 100 Continue" + END)
         body = bytearray(self._read[: head.length])  # no list of pieces: many small ones take many times the memory
@@ -335,6 +336,7 @@ class Connection:
         return self._session
 
     def _user(self, credentials: str) -> str:
+        """Who a request is from, by the client's certificate or by credentials. Raises BadRequest (401)."""
         mechanisms, user = self._listener.config.authentication, ""
         try:
             if "EXTERNAL" in mechanisms and not credentials and isinstance(self._socket, ssl.SSLSocket):

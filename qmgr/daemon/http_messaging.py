@@ -68,6 +68,7 @@ def failure(exc: Exception) -> Response:
 
 
 def status_of(exc: Exception) -> HTTPStatus:
+    """The status that tells a client what to do about an error."""
     match exc:
         case NotAuthorized():
             return HTTPStatus.FORBIDDEN
@@ -91,6 +92,7 @@ class Messaging:
         self._gone = gone
 
     def answer(self, head: Head, body: bytes) -> Response:
+        """Do what a request asks for. Raises BadRequest, MQError."""
         queue, what = self._place(head.path)
         verbs = {
             ("POST", "message"): self._put,
@@ -138,6 +140,7 @@ class Messaging:
         return Response(status=HTTPStatus.CREATED, headers=headers_of(message))
 
     def _get(self, queue: str, head: Head, body: bytes) -> Response:
+        """Get in a unit of work: the message goes back where its headers are too long, or its client is gone."""
         wait = _number(head.query, "wait", 0, MAX_WAIT_MS) / 1000
         unit = self._session.begin()
         try:

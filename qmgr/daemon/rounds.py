@@ -109,6 +109,7 @@ class Rounds:
         self._beats.remove(turn)
 
     def _take_over(self, turn: "_Turn") -> None:
+        """Give another thread a turn, with the sockets that do not wait for this one's force."""
         for calls in turn.waiting:
             self._selector.unregister(calls.sock)
         try:
@@ -182,6 +183,7 @@ class Rounds:
         return highest
 
     def _force(self, turn: "_Turn", lsn: int) -> None:
+        """Force the log up to the LSN, and send the answers that wait for it."""
         refused: Exception | None = None
         turn.began = self._service.clock.elapsed_ns()
         with self._lock:

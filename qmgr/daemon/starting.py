@@ -132,6 +132,7 @@ def _fill_stdio() -> None:
 
 
 def _serve(name: str, data_path: str | None, reporter: StartReporter, *, background: bool) -> tuple[int, str]:
+    """Run the daemon in this process until it has ended; exit code and sentence."""
     try:
         _raise_limit()
         service = Service(

@@ -101,6 +101,7 @@ class StompCommands:
     # ---- CONNECT
 
     def _connect(self, frame: Frame) -> None:
+        """Agree on version and heart-beats, find out who the client is, and open its session. Raises MQError."""
         if frame.command not in ("CONNECT", "STOMP"):
             raise Mistake(f"the first frame is CONNECT, not {frame.command}", reason=Reason.HCONN_ERROR)
         refusal = self._shared.refusal()

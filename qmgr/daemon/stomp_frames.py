@@ -130,6 +130,7 @@ class Parser:
     # ---- the head
 
     def _read_head(self) -> None:
+        """Read the head of the next frame, if all of it has come: then the frame is in `_begun`. Raises FrameError."""
         buffer, at = self._buffer, self._at
         size = len(buffer)
         skipped = EOLS.match(buffer, at)
@@ -250,6 +251,7 @@ class Parser:
         return FrameError(f"a body is longer than the {self.limits.body} bytes (MaxFrameLength) that are taken")
 
     def _read_body(self, frame: Frame) -> Frame | None:
+        """The frame with its body; None until all of it has come. Raises FrameError."""
         buffer, at, length = self._buffer, self._at, self._length
         if length < 0:
             most = at + self._most(frame)

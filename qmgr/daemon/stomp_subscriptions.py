@@ -227,6 +227,7 @@ class Subscription:
         self.pump_soon()
 
     def _send_ready(self) -> None:
+        """Send what waits for no force any more, as far as the client reads."""
         to_send, channel = self._to_send, self._channel
         while len(to_send) > self._unforced and (channel.writable or self._ended):
             delivery = to_send.popleft()
