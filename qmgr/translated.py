@@ -13,6 +13,8 @@ NO_THREAD = "can't start new thread"  # what Python says where the system has no
 MORE_THREADS = "raise the limit of processes (ulimit -u), or of memory,"
 NO_PLACE = errno.ENOENT, errno.ENOTDIR, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG  # for a directory
 
+OTHER_THAN_FILE = errno.EISDIR, errno.ELOOP, errno.ESPIPE  # a directory, a link to itself, a pipe
+
 
 @contextlib.contextmanager
 def translated(name: str, done: str) -> Iterator[None]:
@@ -40,4 +42,6 @@ def translated(name: str, done: str) -> Iterator[None]:
         way = retry_advice(exc)
         if done == "created" and exc.errno in NO_PLACE:
             way = "; give a data path where directories can be made"
+        elif exc.errno in OTHER_THAN_FILE:
+            way = "; that is where a file belongs: move it away, and try again"
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}{way}", reason=reason, name=name) from exc

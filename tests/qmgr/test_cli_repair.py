@@ -80,6 +80,23 @@ def test_a_directory_in_the_place_of_qm_ini(run: Run, data: Path, made: Path) ->
     assert holds(data) == (19, 1)
 
 
+@pytest.mark.parametrize("place", ["log/QM1/amqhlctl.lfh", "qmgrs/QM1/amqalchk.fil", "qmgrs/QM1/amqalchk.rsv"])
+def test_a_directory_in_the_place_of_a_file(place: str, run: Run, data: Path, made: Path) -> None:  # noqa: F811
+    path = data / place
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    with pytest.raises(qmgr.Unavailable, match=f"{path}'; that is where a file belongs: move it away, and try again"):
+        qmgr.start("QM1", data_path=data)
+    if not place.endswith(".rsv"):  # with which a repair has nothing to do
+        for words in ("repair --check -m QM1", "repair -m QM1"):
+            done = run(words)
+            assert done.returncode == 71
+            assert "that is where a file belongs: move it away, and try again" in done.stderr
+    path.rmdir()
+    run("repair -m QM1 --accept-loss")
+    assert holds(data) == (19, 1)
+
+
 def test_a_lost_control_file(run: Run, data: Path, made: Path) -> None:  # noqa: F811
     (made / "amqhlctl.lfh").unlink()
     done = run("repair --check -m QM1")
