@@ -113,6 +113,13 @@ TABLE = (
     Row("ini_pages_differ", "LogFilePages in qm.ini is not that of the log", Cure.REFUSE, "set it as the log has it"),
     Row("ini_type_differs", "LogType in qm.ini is not that of the log", Cure.REFUSE, "run migmqlog again"),
     Row("whose_log", "the files are of several logs, and none has most", Cure.REFUSE, "restore from one backup"),
+    Row(
+        "data_foreign",
+        "no checkpoint file is of this log, and one of another",
+        Cure.REFUSE,
+        "correct LogPath in qm.ini, or restore data and log from one backup; where only the checkpoint files are "
+        "wrong, move them away and repair again",
+    ),
     Row("no_log", "there is no extent of a log", Cure.REFUSE, "restore from one backup; or LogPath is wrong"),
 )
 ROWS = {row.name: row for row in TABLE}

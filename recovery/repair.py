@@ -192,10 +192,13 @@ class _Examiner:
         return state
 
     def _drop_foreign_checkpoints(self) -> None:
-        for one in list(self.checkpoints):
+        whole = list(self.checkpoints)
+        for one in whole:
             if one.found.log_id != self.log_id.hex():
                 self.note("checkpoint_foreign", one.path)
                 self.checkpoints.remove(one)
+        if whole and not self.checkpoints:  # however complete this log is: it has nothing of what the data has
+            raise self.refuse("data_foreign", self.data_dir, f"the log is in {self.config.path}")
 
     def _witnesses(self, more: Iterable[Witness]) -> list[Witness]:
         """(epoch, LSN) of each checkpoint and extent header, after `more`."""

@@ -1318,6 +1318,25 @@ def test_whose_log() -> None:
     refused(life, "whose_log", says="restore from one backup")
 
 
+def test_data_foreign() -> None:
+    """The log of another queue manager is complete by itself: what the data has would go by a repair with it."""
+    for setup in (CIRCULAR, LINEAR):
+        life, other = Life(setup), Life(setup, SimDisk(99))
+        for each in (life, other):
+            born(each)
+            each.put("B", size=900, number=3)
+            each.checkpoint()
+            each.end()
+        for path in (NEWEST, PREVIOUS):
+            life.disk.poke(path, other.disk.peek(path))
+        assert "belongs to another queue manager" in refused_by_start(life)
+        refused(life, "data_foreign", says="correct LogPath in qm.ini")
+        for path in (NEWEST, PREVIOUS):
+            life.disk.remove(path)
+        row = "checkpoints_lost_log_complete" if setup is CIRCULAR else "checkpoints_lost_images_there"
+        mended(life, row, life.model)
+
+
 def test_ini_and_control_missing(past: Past) -> None:
     life = past.fork()
     text = life.disk.peek(INI)
