@@ -193,7 +193,7 @@ class _Recovery:
             return "circular logging has overwritten them"
         before = start // state.extent_bytes - 1
         history.refuse_unreadable(before)
-        older = "is" if min(history.known) < before else "and older ones are"
+        older = "is" if min(history.known, default=before) < before else "and older ones are"
         missing = f"{file_name(linear_number(before))} {older} missing"
         log = self._config.log
         archive_away = claims.away(self._disk, log.archive_directory, state.log_id, log.path)

@@ -17,7 +17,7 @@ from logger.at_rest import active_path, control_path
 from logger.compressed import open_plain
 from logger.config import LogConfig
 from logger.crc import crc32
-from logger.disk import PAGE, Disk, make_dirs, read_whole, replace_file, size_of
+from logger.disk import PAGE, Disk, make_and_keep_dirs, make_dirs, read_whole, replace_file, size_of
 from logger.errors import LogDamaged
 from logger.extent import SPARES
 from logger.history import extent_number, index_name
@@ -93,6 +93,7 @@ def prepare(disk: Disk, data_dir: str, log: LogConfig, examination: Examination)
 def carry_out(disk: Disk, directory: str, log_dir: str) -> None:
     """Do what the plan in `directory` says; doing it twice is as good as once."""
     disk.sync_dir(directory)  # the plan's writer may have been killed before its name was durable
+    make_and_keep_dirs(disk, active_path(log_dir))  # it may have gone with the extents in it
     for step in _steps(disk, directory, log_dir):
         path, new = step["path"], step["new"]
         parent = path.rpartition("/")[0]

@@ -1,5 +1,7 @@
 """migmqlog and qm repair, run as people run them: exit codes, what they say, and never a traceback."""
 
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -95,6 +97,23 @@ def test_a_directory_in_the_place_of_a_file(place: str, run: Run, data: Path, ma
     path.rmdir()
     run("repair -m QM1 --accept-loss")
     assert holds(data) == (19, 1)
+
+
+@pytest.mark.parametrize("kind", ["-lc", "-lla"])
+def test_a_lost_directory_of_extents(kind: str, run: Run, data: Path, made: Path, tmp_path: Path) -> None:  # noqa: F811
+    """The messages of the last checkpoint are there again, with a log that goes on in a directory made anew."""
+    assert run(f"migmqlog -m QM1 {kind}").returncode == 0
+    with qmgr.start("QM1", data_path=str(data)) as manager:
+        manager.resolve(XID, commit=True)  # it would hold the log from before the checkpoint
+        if kind == "-lla":
+            manager.advance_log()
+    shutil.rmtree(made / "active")
+    done = run(f"recover-to -m QM1 --lsn 0:0:5:0 --into {tmp_path}/then")
+    assert done.returncode == 71 and re.search(r"LOG (is|and older ones are) missing", done.stderr)
+    assert run("repair --check -m QM1").returncode == 20
+    done = run("repair -m QM1 --accept-loss")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert holds(data) == (19, 0)
 
 
 def test_a_lost_control_file(run: Run, data: Path, made: Path) -> None:  # noqa: F811
