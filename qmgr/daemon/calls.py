@@ -297,10 +297,12 @@ class Calls:
     def _sends(self, request: Request, frame: bytes) -> bytes:
         """Puts that the client has collected, with one answer: where one is refused, the unit of work is backed out."""
         sent, self._puts_done = self._puts_done, 0
-        unit = self._unit(request._replace(flags=request.flags & ~BEGIN) if sent else request)  # it has begun
-        if unit is None:
+        if not request.unit:
             raise ProtocolError("what is sent together is put to a unit of work")
-        begun = self._begun
+        may_begin = 0 if sent else request.flags & BEGIN  # what another thread goes on with has begun by then
+        unit, begun = self._client.unit(request.unit, may_begin)
+        if request.flags & BEGIN:
+            self._begun = begun
         try:
             puts = wire.decode_sends(frame, request.at, request.unit)
             while sent < len(puts):
@@ -319,7 +321,7 @@ class Calls:
             if unit.state is ACTIVE or unit._unit.evicted:
                 self._backout(request, frame)
             raise
-        return wire.reply(OK, b"", begun=begun)
+        return wire.reply(OK, b"", begun=self._begun)
 
     def _get(self, request: Request, frame: bytes) -> bytes:
         (wait,) = wire.unpack(wire.SECONDS, frame, request.at)

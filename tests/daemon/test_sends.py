@@ -24,6 +24,7 @@ from qmgr.sends import BATCH_BYTES, Sends
 from tests.conformance.nursery import halt
 from tests.daemon.raw import Raw
 from tests.daemon.serving import LONG, Served, daemon, until
+from tests.daemon.test_ends_unheard import Strikes, lose
 from tests.qmgr.world import NAME, Call, bodies
 
 BODY = b"x" * 256
@@ -89,6 +90,29 @@ def test_where_it_takes_waiting_another_thread_goes_on_from_there(
     assert bodies(served.manager, "A") == [b"0", b"2", b"3", b"5", b"6", b"8"]
     assert bodies(served.manager, "B") == [b"1", b"4", b"7"]
     assert len(threads) == 2
+
+
+def test_the_number_of_a_unit_comes_though_another_thread_goes_on_with_what_was_sent_first(
+    connection: qmgr.Connection, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it nobody could ask for the outcome of a commit whose answer is lost."""
+    check = Calls._check_permitted
+
+    def picky(self: Calls, verb: str, name: str) -> None:
+        if not self._may_wait and name == "B":
+            raise WouldWait
+        check(self, verb, name)
+
+    monkeypatch.setattr(Calls, "_check_permitted", picky)
+    unit = connection.begin()
+    for queue in ("A", "B"):
+        unit.send(queue, BODY)
+    Strikes(monkeypatch, 2, lambda: lose(served, connection))
+    with pytest.raises(KeyboardInterrupt):
+        unit.commit()
+    with pytest.raises(qmgr.UnitOfWorkEnded, match=rf"outcome\({unit._id}\) tells"):
+        unit.backout()
+    assert connection.outcome(unit.id) is UowState.COMMITTED
 
 
 def test_a_unit_that_was_forgotten_in_the_middle_is_not_begun_again_with_the_rest(
