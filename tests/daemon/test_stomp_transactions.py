@@ -8,7 +8,7 @@ import qmgr
 from qmgr.daemon import stomp_transactions
 from qmgr.daemon.stomp_transactions import MAX_TRANSACTIONS
 from tests.daemon.stomp_world import Client, Server, queue_manager, serving
-from tests.qmgr.world import World
+from tests.qmgr.world import World, bodies
 from tests.sim.loss import LOSE_ALL
 
 
@@ -186,6 +186,41 @@ def test_row_02_what_comes_to_a_client_that_acknowledges_nothing_is_gone_before(
         world.disk = world.disk.crash(LOSE_ALL)
         after = world.start()
         assert not list(after.browse("A"))
+        after.end("immediate")
+
+
+def test_row_02_who_acknowledges_nothing_sees_nothing_before_what_it_came_with_is_safe() -> None:
+    """The get of a message that is not logged has no record that would be waited for."""
+    world = World()
+    for queue in ("A", "B"):
+        world.qm.define_queue(queue)
+    with serving(world.qm) as server, server.client() as client:
+        unit = world.qm.begin()
+        unit.put("A", b"volatile", persistent=False)
+        unit.put("B", b"durable")
+        world.qm._engine.commit_later(unit._unit)
+        client.subscribe("A", ack="auto")
+        assert client.message().body == b"volatile"
+        world.disk = world.disk.crash(LOSE_ALL)
+        after = world.start()
+        assert bodies(after, "B") == [b"durable"]
+        after.end("immediate")
+
+
+def test_row_02_a_commit_is_told_when_it_is_safe_though_what_it_refuses_is_not_logged() -> None:
+    world = World()
+    for queue in ("A", "B"):
+        world.qm.define_queue(queue)
+    world.qm.put("A", b"volatile", persistent=False)
+    with serving(world.qm) as server, server.client() as client:
+        client.subscribe("A")
+        client.say("BEGIN", transaction="t")
+        client.say("SEND", b"durable", destination="B", transaction="t")
+        client.say("NACK", id=client.message()["ack"], transaction="t")
+        client.ask("COMMIT", transaction="t")
+        world.disk = world.disk.crash(LOSE_ALL)
+        after = world.start()
+        assert bodies(after, "B") == [b"durable"]
         after.end("immediate")
 
 

@@ -237,6 +237,15 @@ def test_who_waits_is_woken_once_and_passes_on_what_it_does_not_take() -> None:
     assert woken == ["one", "other"]
 
 
+def test_who_is_woken_finds_that_he_was() -> None:
+    """Another thread looks as soon as the word is passed on; if it found that he was not, he would wait for ever."""
+    made, found = world(), list[bool]()
+    watch = Watch(lambda: found.append(watch.is_set()))
+    session(made).deliver("B", 1, watch)
+    made.qm.put("B", b"first")
+    assert found == [True]
+
+
 def test_a_queue_that_is_built_anew_forgets_what_was_held() -> None:
     made = world(log_type="linear", log_primary_files=4)
     one = session(made)
