@@ -507,6 +507,48 @@ def test_who_can_take_no_more_passes_the_word_on(server: Server, client: Client)
     assert client.message().body in (b"2", b"3")
 
 
+def test_who_has_left_the_line_takes_no_word_from_those_behind_it(server: Server, client: Client) -> None:
+    """It has acknowledged what it had since it stood in line first."""
+    client.subscribe("A")
+    server.qm.put("A", b"1")
+    server.qm.put("A", b"2")
+    held = [client.message() for _ in range(2)]
+    for one in held:
+        client.ask("ACK", id=one["ack"])
+    with server.client() as other:
+        other.subscribe("A")
+        other.ask("BEGIN", transaction="t")
+        client.ask("UNSUBSCRIBE", id="s1")
+        server.qm.put("A", b"3")
+        assert other.message().body == b"3"
+
+
+def test_prefetch_bounds_what_waits_for_the_disk_before_it_is_sent_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    gate.set()
+    with queue_manager(tmp_path, "A") as manager:
+        force = manager.force
+        monkeypatch.setattr(manager, "force", lambda lsn: (gate.wait(DEADLINE), force(lsn)))
+        with serving(manager) as server, server.client() as client:
+            client.subscribe("A", prefetch_count="2")
+            manager.put_many("A", [b"1", b"2"])
+            held = [client.message() for _ in range(2)]
+            [connection] = server.listener._connections
+            [subscription] = connection._commands._subscriptions._by_name.values()  # type: ignore[union-attr]
+            gate.clear()
+            manager._engine.put_many_later(None, "A", [b"3", b"4", b"5"], {})
+            client.say("ACK", id=held[0]["ack"])
+            eventually(lambda: server.bodies("A") == [b"4", b"5"])
+            client.say("ACK", id=held[1]["ack"])
+            eventually(lambda: not subscription.sent)
+            gate.set()
+            assert [client.message().body for _ in range(2)] == [b"3", b"4"]
+            client.ask("BEGIN", transaction="t")
+            assert not client.waiting
+
+
 def test_unsubscribe_gives_back_uncounted_what_is_not_acknowledged(server: Server, client: Client) -> None:
     server.qm.put("A", b"1")
     server.qm.put("A", b"2")
