@@ -1,5 +1,6 @@
 """STOMP over a real socket: connecting, messages and their headers, subscriptions and acknowledgements."""
 
+import select
 import socket
 import threading
 import time
@@ -547,6 +548,27 @@ def test_prefetch_bounds_what_waits_for_the_disk_before_it_is_sent_too(
             assert [client.message().body for _ in range(2)] == [b"3", b"4"]
             client.ask("BEGIN", transaction="t")
             assert not client.waiting
+
+
+def test_what_was_got_for_a_client_comes_when_that_is_safe_though_its_subscription_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    with queue_manager(tmp_path, "A") as manager:
+        manager.put("A", b"x")
+        force = manager.force
+        monkeypatch.setattr(manager, "force", lambda lsn: (gate.wait(DEADLINE), force(lsn)))
+        with serving(manager) as server, server.client() as client:
+            [connection] = server.listener._connections
+            subscriptions = connection._commands._subscriptions  # type: ignore[union-attr]
+            client.subscribe("A", ack="auto")
+            eventually(lambda: server.bodies("A") == [])
+            client.say("UNSUBSCRIBE", id="s1")
+            eventually(lambda: not subscriptions._by_name)
+            with server.client():  # what was to be sent before has gone by now
+                assert select.select([client.socket], [], [], 0)[0] == []
+            gate.set()
+            assert client.message().body == b"x"
 
 
 def test_unsubscribe_gives_back_uncounted_what_is_not_acknowledged(server: Server, client: Client) -> None:
