@@ -479,5 +479,5 @@ class RemoteUnit:
             if kind is None and self._state is ACTIVE:
                 self.commit()
         finally:
-            if self._state is ACTIVE and not self._outcome_unknown:  # an exception came, or struck in the commit
+            if self._state is ACTIVE:  # an exception came, or struck in the commit
                 self._leave()

@@ -326,6 +326,27 @@ def test_a_unit_whose_end_was_interrupted_says_what_became_of_it(
         (unit.backout if end == "commit" else unit.commit)()
 
 
+def test_who_has_heard_that_an_outcome_is_not_known_goes_on_with_his_consumer(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for body in (b"1", b"2"):
+        connection.put("A", body)
+    orders = connection.consume("A", wait=0.0)
+    _, unit = next(orders)
+    answer = link.Link.answer
+
+    def lost(here: link.Link, sock: sockets.Socket) -> bytes:
+        answer(here, sock)
+        lose(served, connection)
+        raise here._lost(sock, EOFError())
+
+    with monkeypatch.context() as patched, pytest.raises(Unavailable, match=r"outcome\("):
+        patched.setattr(link.Link, "answer", lost)
+        unit.commit()
+    assert [message.body for message, _ in orders] == [b"2"]
+    assert connection.outcome(unit.id) is UowState.COMMITTED
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_what_ends_the_block_of_a_consumer_is_heard_of(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, lost: bool

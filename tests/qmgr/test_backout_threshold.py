@@ -64,6 +64,15 @@ def test_below_the_threshold_nothing_is_moved(qm: qmgr.QueueManager) -> None:
     assert qm.get("A", backout_requeue=True).backout_count == 1
 
 
+def test_a_get_for_which_nothing_is_moved_leaves_no_unit_of_work(qm: qmgr.QueueManager) -> None:
+    """An end in order would wait for it."""
+    qm.put("A", b"good")
+    assert qm.get("A", backout_requeue=True).body == b"good"
+    with pytest.raises(NoMessageAvailable):
+        qm.get("A", backout_requeue=True)
+    assert qm.transactions() == [] and not qm.busy
+
+
 def test_several_and_batches_and_selectors(qm: qmgr.QueueManager) -> None:
     ids = [poison(qm, b"poison %d" % n, correlation_id=b"%d" % (n % 2)) for n in range(4)]
     qm.put_many("A", [b"good", b"better"])
