@@ -165,6 +165,30 @@ def test_row_64_a_message_that_comes_when_the_client_has_just_gone_stays(served:
     raw.close()
 
 
+def test_row_64_the_word_of_a_message_that_finds_its_client_gone_goes_to_the_next(
+    served: Served, connection: qmgr.Connection
+) -> None:
+    clock = served.service.clock = Late()
+    raw = Raw(served.path)
+    theirs = list(served.listener._clients._clients.values())[-1]
+    [calls] = theirs._sockets.values()
+    next_ones: list[Call] = []
+
+    def goes_and_a_message_comes() -> None:
+        next_ones.append(Call(lambda: connection.get("B", wait=None)))
+        waits(served, "B", count=2)
+        raw.calls.close()
+        until(lambda: calls._watch is not None and calls._watch.gone)  # type: ignore[attr-defined]
+        served.manager.put("B", b"for the next")
+
+    clock.before = goes_and_a_message_comes
+    raw.calls.send(wire.get(0, 0, "B", wire.FOR_EVER, {}))
+    until(lambda: not theirs._sockets)
+    until(lambda: not next_ones[0].is_alive())
+    assert next_ones[0].outcome().body == b"for the next"
+    raw.close()
+
+
 def test_what_was_prepared_outlives_its_client(served: Served, connection: qmgr.Connection) -> None:
     """Row 64."""
     connection.put("A", b"held")
