@@ -17,6 +17,7 @@ import qmgr
 import qmgr.aio
 from logger.disk import Disk, PosixDisk
 from qmgr import locations, sockets, targets, wire
+from qmgr.daemon import local
 from qmgr.daemon.local import LocalListener
 from qmgr.errors import (
     BackedOut,
@@ -174,13 +175,17 @@ def test_refusing_lets_those_that_are_there_go_on(served: Served, connection: qm
     assert nobody_is_there(served)
 
 
-def test_closing_ends_units_and_waits_at_once(served: Served, connection: qmgr.Connection) -> None:
+def test_closing_ends_units_and_waits_at_once(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that waits hears why, and not that its connection is lost."""
+    monkeypatch.setattr(local, "END_GRACE_NS", int(LONG * 1e9))
     unit = connection.begin()
     unit.put("A", b"x")
     waiting = Call(lambda: connection.get("B", wait=None))
     waits(served, "B")
     served.listener.close()
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match=r"is ending .*2162"):
         waiting.outcome()
     with pytest.raises((Unavailable, BackedOut)):
         unit.commit()
@@ -251,6 +256,32 @@ def test_a_client_that_has_no_descriptors_left_is_told_that_it_is_ending(
         assert caught.value.reason == Reason.Q_MGR_STOPPING
         one.process.join(LONG)
         assert one.process.exitcode == 0
+
+
+def test_threads_that_find_their_connection_lost_make_one_together(served: Served, connection: qmgr.Connection) -> None:
+    """One that was made for each of them would end that of the one before."""
+
+    class Line:
+        def __init__(self) -> None:
+            self.lock, self.came = threading.Lock(), 0
+
+        def __enter__(self) -> None:
+            self.came += 1
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    line, number = Line(), connection._link.number
+    connection._connecting = line  # type: ignore[assignment]
+    served.manager.stop_connection(number)
+    until(connection._link.is_lost)
+    with line.lock:
+        calls = [Call(connection.queues) for _ in range(3)]
+        until(lambda: line.came == len(calls))
+    for call in calls:
+        call.outcome()
+    assert connection._link.number == number + 1
 
 
 def test_a_closed_connection_says_so(connection: qmgr.Connection) -> None:

@@ -44,8 +44,9 @@ def lose(served: Served, connection: qmgr.Connection) -> None:
     until(lambda: not connection._link.is_there())
 
 
+@pytest.mark.parametrize("found", [False, True], ids=["by this call", "before"])
 def test_an_interrupted_commit_whose_connection_is_lost_then_is_not_said_to_be_backed_out(
-    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, found: bool
 ) -> None:
     """The daemon had committed it."""
     unit = connection.begin()
@@ -54,6 +55,8 @@ def test_an_interrupted_commit_whose_connection_is_lost_then_is_not_said_to_be_b
     with pytest.raises(KeyboardInterrupt):
         unit.commit()
     lose(served, connection)
+    if found:
+        assert connection._link.is_lost()
     for call in (unit.backout, unit.commit, lambda: unit.put("A", b"y")):
         with pytest.raises(UnitOfWorkEnded, match=r"outcome\("):
             call()
