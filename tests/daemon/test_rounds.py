@@ -165,6 +165,20 @@ def test_a_commit_leaves_the_puts_of_others_until_its_force(served: Served, monk
         one.close()
 
 
+def test_who_lasts_holds_the_head_from_a_commit_of_a_thread_that_may_wait_on(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raws = [Raw(served.path) for _ in range(2)]
+    monkeypatch.setattr(Sessions, "needs_checkpoint", True)
+    for one in raws:
+        one.calls.ask(put(unit=1))
+    assert raws[0].calls.ask(wire.request(wire.COMMIT, 0, 1))[1].op == wire.OK
+    [left] = served.manager.transactions()
+    assert left.first_lsn
+    for one in raws:
+        one.close()
+
+
 def test_calls_that_can_not_be_logged_before_a_force_are_told_as_a_force_that_fails(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

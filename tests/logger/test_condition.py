@@ -53,3 +53,36 @@ def test_an_interrupt_while_a_lock_is_waited_for_again_lets_go_of_no_lock_of_ano
         thread.join(20)
     assert kept == [True]
     assert not lock.locked()
+
+
+def test_everyone_who_waits_is_woken_though_an_interrupt_strikes_in_that() -> None:
+    lock = threading.Lock()
+    condition = Condition(lock)
+
+    class Struck:
+        def __init__(self, gate: threading.Lock) -> None:
+            self.gate, self.left = gate, [KeyboardInterrupt()]
+
+        def release(self) -> None:
+            if self.left:
+                raise self.left.pop()
+            self.gate.release()
+
+    def wait() -> None:
+        with lock:
+            condition.wait()
+
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(condition._gates) < len(threads):
+        time.sleep(0.001)
+    with lock:
+        condition._gates = [Struck(gate) for gate in condition._gates]  # type: ignore[misc]
+        for _ in threads:
+            with pytest.raises(KeyboardInterrupt):
+                condition.notify_all()
+        condition.notify_all()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
