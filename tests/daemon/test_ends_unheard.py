@@ -329,6 +329,18 @@ def test_a_unit_whose_end_was_interrupted_says_what_became_of_it(
         (unit.backout if end == "commit" else unit.commit)()
 
 
+def test_a_consumer_whose_get_was_interrupted_gives_that_message_when_it_goes_on(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its unit of work has the message, and was not to be committed."""
+    connection.put("A", b"x")
+    orders = connection.consume("A", wait=0.0)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        Strikes(patched)
+        next(orders)
+    assert [message.body for message, _ in orders] == [b"x"]
+
+
 def test_who_has_heard_that_an_outcome_is_not_known_goes_on_with_his_consumer(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
