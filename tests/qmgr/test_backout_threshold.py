@@ -606,6 +606,12 @@ def test_a_unit_of_work_of_ones_own_is_told_when_it_has_moved_too_many() -> None
     assert (qm.queue("A").depth, qm.queue("B").depth) == (31, 20)
 
 
+def test_a_consumer_goes_on_in_another_unit_of_work_when_one_has_moved_too_many() -> None:
+    qm = many(40, 50)
+    assert [message.body for message, _ in qm.consume("A", wait=0.0)] == [b"good"]
+    assert (qm.queue("A").depth, qm.queue("B").depth) == (0, 50)
+
+
 def test_where_nothing_else_is_there_it_is_moved_for_good_though_the_unit_of_work_is_backed_out(
     world: World, qm: qmgr.QueueManager
 ) -> None:
