@@ -89,7 +89,7 @@ def _check(known: Manifest) -> None:
         if type(number) is not int or number < 0:
             raise ValueError(f"{number!r} is no number of bytes, rows or files, and no place in a log")
     for run in known.runs:
-        if not isinstance(run.folder, str) or not run.folder or "/" in run.folder:
+        if not isinstance(run.folder, str) or not run.folder.startswith("run=") or "/" in run.folder:
             raise ValueError(f"a run's folder is {run.folder!r}")
         if run.start != reached or run.end <= run.start:
             raise ValueError(f"what {run.folder} has does not follow what was before it")

@@ -380,6 +380,7 @@ def cut_at(place: tuple[str | int, ...], value: object) -> bytes:
         (cut_at(("runs", 1, "end"), True), "True is no number of"),
         (cut_at(("runs", 1, "rows"), -1), "-1 is no number of"),
         (cut_at(("runs", 1, "folder"), "../run=b"), r"a run's folder is '\.\./run=b'"),
+        (cut_at(("runs", 1, "folder"), ".."), r"a run's folder is '\.\.'"),
         (cut_at(("runs", 1, "folder"), None), "a run's folder is None"),
         (cut_at(("open",), 7), "'int' object is not iterable"),
         (cut_at(("open", "7"), [8]), r"\[8\] is no number of"),
