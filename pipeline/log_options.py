@@ -68,7 +68,7 @@ def asked(options: Mapping[str, str]) -> Asked:
         )
     limit = given.get("maxBytesPerTrigger")
     return Asked(
-        path=str(Path(local(given["path"])).expanduser()),
+        path=str(Path(local(given["path"]))),
         qmgr=given.get("qmgr"),
         columns=_columns(given["columns"]) if "columns" in given else COLUMNS,
         filters=Filters(objects=_set(given.get("objects")), kinds=_kinds(given.get("kinds"))),

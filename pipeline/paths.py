@@ -1,5 +1,6 @@
 """Paths as users of Spark write them, who also know them as URIs: `file:/data` and `file:///data` are `/data`."""
 
+import os
 import re
 
 from qmgr.errors import Mistake
@@ -9,7 +10,12 @@ ELSEWHERE = re.compile(r"(?:file:|[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
 
 
 def local(text: str) -> str:
-    """The path that it stands for. Raises Mistake for a URI of what is no file of this machine."""
+    """The path that it stands for, `~` being a home. Raises Mistake for a URI of what is no file of this machine."""
+    return os.path.expanduser(without_scheme(text))  # noqa: PTH111 - a home that is not there raises nothing
+
+
+def without_scheme(text: str) -> str:
+    """The same of a path that Spark takes too, to which `~` is a folder like any other."""
     found = FILE.fullmatch(text)
     if found is not None:
         return found[1]

@@ -38,7 +38,7 @@ from logger.disk import PosixDisk, absolute_path, replace_file
 from pipeline import marks
 from pipeline.fingerprint import Fingerprint
 from pipeline.marks import Key, Manager, Unit
-from pipeline.paths import local
+from pipeline.paths import without_scheme
 from pipeline.reach import Reach, lowered, reach, refuse_unknown, seconds, whole
 from qmgr import BackedOut, Mistake, MQError, ResourceProblem, SyncpointLimit
 from qmgr.objects import check_name
@@ -360,7 +360,7 @@ class Notes:
 def _folder(checkpoint: str | None) -> str | None:
     """The folder of the checkpoint, if it is one of this machine."""
     with contextlib.suppress(Mistake):
-        return None if checkpoint is None else absolute_path(local(checkpoint))
+        return None if checkpoint is None else absolute_path(without_scheme(checkpoint))
     return None
 
 

@@ -3,9 +3,11 @@
 import pytest
 
 import pipeline
+from pipeline.__main__ import parser_of
 from pipeline.consuming import Consuming
+from pipeline.jobs import job
 from pipeline.log_options import asked
-from pipeline.paths import local
+from pipeline.paths import local, without_scheme
 from pipeline.reach import reach
 from qmgr.errors import Mistake
 
@@ -20,9 +22,24 @@ def test_a_uri_of_a_file_is_its_path(uri: str) -> None:
         pipeline.lake(None, uri)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("path", ["/data", "data", "./file:/data", "~/data", "a:b", ""])
+@pytest.mark.parametrize("path", ["/data", "data", "./file:/data", "./~/data", "a:b", "", "~nobody here/data"])
 def test_a_path_stays_as_it_is(path: str) -> None:
     assert local(path) == path
+
+
+def test_a_path_may_be_of_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of qm.ini and of every command; to Spark, which has the checkpoint, `~` is a folder like any other."""
+    monkeypatch.setenv("HOME", "/home/me")
+    assert asked({"path": "~/data"}).path == "/home/me/data"
+    assert reach({"qmgr": "QM1", "dataPath": "~/data", "queue": "A"}).data_path == "/home/me/data"
+    taking = pipeline.consume(print, qmgr="QM1", queue="A", data_path="~/data")
+    assert isinstance(taking, Consuming) and taking.data_path == "/home/me/data"
+    with pytest.raises(Mistake, match="there is no lake in /home/me/lake"):
+        pipeline.lake(None, "~/lake")  # type: ignore[arg-type]
+    words = ["~/data", "--qmgr", "QM1", "--out=~/out", "--into=~/then"]
+    args = parser_of(job("rebuild")).parse_args(words)
+    assert (args.path, args.out, args.into) == ("/home/me/data", "/home/me/out", "/home/me/then")
+    assert without_scheme("~/checkpoint") == "~/checkpoint"
 
 
 @pytest.mark.parametrize("uri", ["hdfs://one/data", "s3a://bucket", "file://data/log", "file:data", "file:"])
