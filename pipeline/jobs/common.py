@@ -154,7 +154,7 @@ def place(text: str) -> Place:
 def find_log(args: argparse.Namespace) -> LogFiles:
     """The log, which lies elsewhere than `--out`. Raises Failure, LogError, OSError."""
     log = finding.find(args.path, args.qmgr)
-    if Path(directory(args.out)).resolve() in {Path(one).resolve() for one in log.directories}:
+    if os.path.realpath(directory(args.out)) in {os.path.realpath(one) for one in log.directories}:  # of a loop too
         raise Failure(f"--out is {args.out!r}, where the log lies; name a folder of its own.")
     return log
 

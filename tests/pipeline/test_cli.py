@@ -160,7 +160,9 @@ def test_an_out_that_can_not_be_written_to_is_told_before_spark_is_started(
     monkeypatch.setattr("pipeline.session.spark", never)
     words = [name, *small_log(tmp_path / "data"), "--out"]
     (tmp_path / "file").write_text("mine")
+    (tmp_path / "circle").symlink_to("circle")
     for out, why in (
+        (f"{tmp_path}/circle", "which can't be made: File exists: "),
         (f"{tmp_path}/file", "which can't be made: File exists: "),
         (f"{tmp_path}/file/below", "which can't be made: Not a directory: "),
         ("/proc", "which can't be written to: No such file or directory: "),  # nobody can write there, not even root
