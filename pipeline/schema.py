@@ -54,11 +54,12 @@ SQL = {
     pa.string(): "STRING",
     pa.binary(): "BINARY",
     pa.bool_(): "BOOLEAN",
-    MOMENT: "TIMESTAMP",
+    MOMENT: "TIMESTAMP_LTZ",  # which TIMESTAMP is unless a session has it otherwise
     TEXTS: "MAP<STRING, STRING>",
     BASES: "MAP<INT, BIGINT>",
 }
-SIMPLE = {kind: name.replace(" ", "").lower() for kind, name in SQL.items()}  # as `DataType.simpleString` writes them
+# As `DataType.simpleString` writes them.
+SIMPLE = {kind: name.replace(" ", "").lower() for kind, name in SQL.items()} | {MOMENT: "timestamp"}
 DDL = ", ".join(f"{field.name} {SQL[field.type]}" for field in ARROW)
 
 

@@ -154,6 +154,17 @@ def test_where_the_session_forbids_to_push_filters_nothing_fails(
     assert found == sum(row["object"] == "Q1" for row in rows)
 
 
+def test_moments_are_moments_in_a_session_whose_timestamps_have_no_time_zone(
+    spark: "SparkSession", load: Load, rows: list[logs.Row]
+) -> None:
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        found = load(columns="lsn, time").selectExpr("lsn", "unix_micros(time) as us").collect()
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+    assert {(row["lsn"], row["us"]) for row in found} == {(row["lsn"], microseconds(row["time"])) for row in rows}
+
+
 def test_a_log_with_nothing_that_is_asked_for_is_an_empty_table(load: Load) -> None:
     assert load(objects="NOBODY").count() == 0
 
