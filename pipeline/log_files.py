@@ -155,7 +155,8 @@ class LogFiles:
         """The sequences of all extents that exist now, rising. Raises LogError where there is none."""
         sequences = list(history.places())
         if not sequences:
-            raise LogError(f"there is no extent of this log in {' or '.join(self.directories)}")
+            places = " or ".join(self.directories)
+            raise LogError(f"there is no extent of this log in {places}; a queue manager that never ran has none")
         return sequences
 
     def end(self, since: int | None = None, disk: Disk | None = None) -> int:

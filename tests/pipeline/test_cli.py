@@ -104,6 +104,16 @@ def test_a_log_that_is_not_there_is_told_before_spark_is_started(
     assert status == 71
 
 
+def test_a_queue_manager_that_was_never_started_has_no_log_yet(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pipeline.session.spark", never)
+    qmgr.create("QM1", data_path=str(tmp_path), log_type="linear", log_file_pages=64)
+    status, line = complaint(["flow", str(tmp_path), "--qmgr", "QM1", "--out", f"{tmp_path}/out"], capsys)
+    assert "/log/QM1/archive; a queue manager that never ran has none" in line
+    assert status == 71
+
+
 def small_log(data: Path) -> list[str]:
     """The words for a log with one queue in it."""
     qmgr.create("QM1", data_path=str(data), log_type="linear", log_file_pages=64)
