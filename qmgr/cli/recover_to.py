@@ -82,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
         bar.end()
     at = datetime.datetime.fromtimestamp(done.time / 1e6, datetime.UTC).isoformat(" ", "milliseconds")
     print(f"Queue manager {name!r} as of LSN {lsn.text(done.lsn)}, {at}, built in {done.data_path!r}.")
-    print(f"{done.queues} queues, {done.messages} messages; {done.in_doubt} units of work in doubt, "
-          f"{done.backed_out} backed out that were in flight.")  # fmt: skip
+    print(f"Queues: {done.queues}; messages: {done.messages}; units of work in doubt: {done.in_doubt}; "
+          f"in flight, so backed out: {done.backed_out}.")  # fmt: skip
     if args.time is not None and args.time > access.CLOCK.wall_us():
         print("--time is still to come, so this is all that the log has; without +hh:mm it is taken as UTC.")
     return 0

@@ -373,7 +373,7 @@ def test_recover_to_an_lsn_and_to_a_time(made: Path, run: Run, tmp_path: Path) -
         first, second = out.splitlines()
         assert first.startswith(f"Queue manager 'QM1' as of LSN {lsn.text(tail)}, ")
         assert first.endswith(f"built in '{into}'.")
-        assert second == "3 queues, 3 messages; 1 units of work in doubt, 0 backed out that were in flight."
+        assert second == "Queues: 3; messages: 3; units of work in doubt: 1; in flight, so backed out: 0."
         assert err == ""
         assert "QMNAME(QM1)" in run(f"dspmq --data-path {into}")[0]
         with qmgr.start("QM1", data_path=into) as manager:
