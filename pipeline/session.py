@@ -30,6 +30,7 @@ LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",  # of plans, which nobody sees then: else a tenth of an audit
     "spark.ui.showConsoleProgress": "false",
 }
 # A shuffle has 200 pieces by default: so many files and tasks for a log of a few MB take longer than all else. Large
