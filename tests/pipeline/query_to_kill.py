@@ -4,7 +4,9 @@ python -m tests.pipeline.query_to_kill <data> <checkpoint>
 """
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
 
 from pipeline import session
 from pipeline.consuming import Effects, consume
@@ -34,6 +36,16 @@ def query(spark: "SparkSession", data: str, checkpoint: str) -> "DataStreamWrite
     return stream.writeStream.foreachBatch(consuming).option("checkpointLocation", checkpoint)
 
 
+def run(spark: "SparkSession", data: str, checkpoint: str, **trigger: Any) -> None:
+    """Run it to its end. Spark waits ten seconds for a Python process to begin; where that takes longer: again."""
+    while True:
+        try:
+            query(spark, data, checkpoint).trigger(**trigger).start().awaitTermination()
+            return
+        except PySparkException as exc:
+            if "Python worker failed to connect back" not in str(exc):
+                raise
+
+
 if __name__ == "__main__":
-    query(session.spark("to be killed", **QUICK), *sys.argv[1:]).trigger(processingTime="0 seconds").start()
-    session.spark("").streams.awaitAnyTermination()
+    run(session.spark("to be killed", **QUICK), *sys.argv[1:], processingTime="0 seconds")

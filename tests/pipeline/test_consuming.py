@@ -476,22 +476,11 @@ def test_a_query_that_is_killed_and_one_whose_work_fails_consume_once(
     put(qm, *[b"%d" % number for number in range(60, 65)])
     qm.alter_queue("B", put_enabled=False)
     with pytest.raises(PySparkException, match="puts to queue 'B' are disabled"):
-        run_to_its_end(spark, tmp_path, checkpoint)
+        query_to_kill.run(spark, str(tmp_path), checkpoint, availableNow=True)
     assert qm.queue("A").depth + qm.queue("B").depth == 65
     qm.alter_queue("B", put_enabled=True)
-    run_to_its_end(spark, tmp_path, checkpoint)
+    query_to_kill.run(spark, str(tmp_path), checkpoint, availableNow=True)
     assert (bodies(qm, "A"), bodies(qm, "B")) == ([], [b"%d" % number for number in range(65)])
-
-
-def run_to_its_end(spark: "SparkSession", path: Path, checkpoint: str) -> None:
-    """Spark waits ten seconds for a Python process to begin; where that takes longer nothing was done."""
-    while True:
-        try:
-            query_to_kill.query(spark, str(path), checkpoint).trigger(availableNow=True).start().awaitTermination()
-            return
-        except PySparkException as exc:
-            if "Python worker failed to connect back" not in str(exc):
-                raise
 
 
 @pytest.mark.parametrize(
