@@ -91,7 +91,7 @@ def words(said: Iterable[str], kind: str) -> set[str]:
 def meant(word: object, kind: str) -> tuple[str, ...]:
     """The rights that one word stands for on this kind of object: of a group, such as `all`, those that exist there.
 
-    Raises Mistake for any other word, and where none of a group exists there.
+    Raises Mistake for any other word, and for a right that does not exist there.
     """
     if not isinstance(word, str) or word.lower() not in WORDS:
         allowed = ", ".join(sorted(WORDS))

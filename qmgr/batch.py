@@ -55,8 +55,8 @@ class MessageRun:
         """The messages as bytes, in parts that each fit into a batch; [] where entries are to be made at once, which
         takes less time than to copy messages that are large on average.
 
-        The log takes these parts first, and the queue after it; so they are kept, until messages are added: that is
-        possible where an interrupt came between the two.
+        They are kept, as the log takes these parts first, and the queue after it; but only until messages are added:
+        where an interrupt has come before the log took them, the unit of work goes on.
         """
         count = len(self.heads)
         if self._count != count:

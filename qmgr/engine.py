@@ -177,7 +177,7 @@ class Engine(Holding):
 
     def _hold_gets(self, unit: Uow, queue: Queue, entries: list[Entry]) -> None:
         """Take messages in a unit of work. The lock is held."""
-        self._cancel_ahead(unit)  # room is promised for as many calls as MAXUMSGS leaves: fewer after these
+        self._cancel_ahead(unit)  # promised for no more calls than MAXUMSGS leaves: fewer after these
         persistent = 0
         try:
             for entry in entries:
@@ -656,7 +656,9 @@ class Engine(Holding):
             return None
 
     def expire_locked(self, queue: Queue, entries: list[Entry], kept: int = 0) -> bool:
-        """Remove messages whose time is over; False where some are left: the log has no room, or the queue is gone.
+        """Remove messages whose time is over; False where some may be left.
+
+        That is where the log has no room, the queue was deleted or is damaged, or no call is taken any more.
 
         `kept`: bytes of log that are left over for others. May let go of the lock. Nothing is logged once no call is
         taken any more: what an end in order keeps of non-persistent messages is true only if that ends the log.

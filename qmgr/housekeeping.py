@@ -241,7 +241,7 @@ class Housekeeper:
                 self._take(clean, on_taken)
         except (OSError, LogError):
             raise
-        except BaseException:  # an interrupt has closed the log, and all who wait are to hear of that
+        except BaseException:  # an interrupt may have stopped the log: then all who wait are to hear of that
             if self._engine.log.failure is not None:
                 self._on_failure(self._engine.log.failure)
             raise
@@ -253,7 +253,7 @@ class Housekeeper:
         self._retention.keep_house()
 
     def _take(self, clean: bool, on_taken: OnTaken) -> None:
-        """Take a checkpoint; the main thread has another one do it, as an interrupt would stop the queue manager."""
+        """Take a checkpoint; the main thread lets another do it, as an interrupt would stop the queue manager."""
         if self._thread is not None and not clean and threading.current_thread() is threading.main_thread():
             self._checkpoint_thread = ShieldedWorker(
                 lambda: self._take_and_report(on_taken), f"CHECKPOINT-{self._engine.name}"
@@ -406,6 +406,8 @@ class Housekeeper:
 
     def make_space(self, size: int, promise: int, spare: bool) -> str:
         """A call found no room in the log: take a checkpoint, else bring in a secondary, else release space.
+
+        For a put that fits into the log it is the disk that has no room: then a checkpoint is all that may help.
 
         Returns "" where the call may try again, else why not, and what to do, as a sentence. `spare` the units of work
         if it is the disk that is full: the call is a put, whose `promise` includes what is kept for gets.

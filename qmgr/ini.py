@@ -188,7 +188,7 @@ STANZAS: dict[str, tuple[Attribute, ...]] = {
 
 ATTRIBUTES = {stanza.upper(): {a.name.upper(): a for a in listed} for stanza, listed in STANZAS.items()}
 
-REPEATED = "LISTENER"  # the one stanza that may come more than once
+REPEATED = "LISTENER"  # each stanza of this name stands for itself; those of any other name count as one
 
 # What an overlay can't say: the commands look for the log where qm.ini says it is, whatever is laid over it.
 NOT_OVERLAID = ("log.path", "log.log_type", "log.file_pages", "log.archive_path")

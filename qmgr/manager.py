@@ -77,7 +77,7 @@ class UnitOfWork:
 
     @property
     def _is_open(self) -> bool:
-        """The application has not ended it yet, though the queue manager may have rolled it back."""
+        """The application has neither ended nor prepared it, though the queue manager may have rolled it back."""
         return self._unit.state is ACTIVE or self._unit.evicted
 
     def put(self, queue: str, body: bytes, **options: Unpack[PutOptions]) -> Message:

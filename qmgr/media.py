@@ -2,8 +2,8 @@
 
 Recording an image stops nobody: a checkpoint is taken, and the blocks that it refers to are copied to the log while
 work goes on. Recreating a queue stops that queue only: it is built again beside the damaged one, from its image and
-the log up to the moment when calls to it were stopped. Then, under the lock, what has become since of units of work
-that had used it is added, and the new queue takes the place of the old one.
+the log up to the moment when calls to it were stopped. Then, under the lock, what units of work that had used it have
+come to since (commit, backout, prepare) is added, and the new queue takes the place of the old one.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ class Media:
         with self._one_at_a_time, self._keep_from(self._log.state.head):
             lines: list[tuple[Checkpoint, dict[str, Any]]] = []
             pins: dict[tuple[str, int], int] = {}
-            given_up = False  # an interrupt has ended this call, while another thread takes the checkpoint
+            given_up = False  # this call is over: after an interrupt another thread may call `hear` all the same
 
             def hear(checkpoint: Checkpoint, catalogue: list[bytes]) -> None:
                 read: dict[tuple[str, int], int] = {}
@@ -174,7 +174,7 @@ class Media:
         end = self._engine.log_own(lambda: record)
         began = clock.elapsed_ns()
         self._engine.force(end)
-        if self._log.buffer.tail not in (end, lsn.page_of(end + PAGE - 1)):  # others log too: FILL alone ends a page
+        if self._log.buffer.tail not in (end, lsn.page_of(end + PAGE - 1)):  # others log: a force adds but a FILL
             clock.wait(threading.Event(), min(PAUSE_FACTOR * (clock.elapsed_ns() - began) / 1e9, MAX_PAUSE_S))
 
     def _parts(self, fields: dict[str, Any], queue: Queue, start: int) -> Iterator[ImagePart]:
@@ -383,7 +383,7 @@ class Media:
         if not queue.damaged:
             queue.block("it is being recreated")
         for unit in self._state.uows:
-            if unit.for_client:  # what only a client has is there again, for anybody
+            if unit.for_client:  # what a client has not acknowledged returns to its place, for anybody
                 self._engine.release_locked(unit, [get for get in unit.gets if get[0] is queue])
         self._engine.log_held()
 

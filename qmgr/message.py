@@ -304,7 +304,7 @@ def decode_properties(data: bytes) -> Mapping[str, Value]:
     return MappingProxyType(properties)
 
 
-# ---- what callers may ask for: each check raises Mistake, or returns the value as a put takes it
+# ---- what callers may ask for: each check raises Mistake; all but the first return the value as a put takes it
 
 
 def check_head(head: object) -> None:

@@ -364,8 +364,8 @@ class Paging:
     def sweep(self, now: int, most: int) -> list[Entry]:
         """Ready entries whose time is over: first those in memory, then those read from segments, block by block.
 
-        Returns `most`, or some more by a block; of those in memory up to SCAN_MESSAGES, since all that is in memory is
-        looked at each time. Raises QueueDamaged, OSError.
+        Returns up to `most`, or more by what the last block has; of those in memory up to SCAN_MESSAGES, since all that
+        is in memory is looked at each time. Raises QueueDamaged, OSError.
         """
         if not self.depth and not self.uncommitted:
             self.expiring = 0  # a restart may have counted too many

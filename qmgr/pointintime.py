@@ -67,8 +67,8 @@ def recover_to(
 ) -> Recovered:
     """Build, below the data path `into`, queue manager `name` as it was before an LSN or at a moment (`qm recover-to`).
 
-    The original is not changed and must not be running. Its log has to reach back to the media images. Raises Mistake,
-    AlreadyExists, InUse, Damaged (what is missing, by name), Unavailable.
+    The original is not changed and must not be running. Its log has to reach back to the media images, or to its very
+    beginning. Raises Mistake, AlreadyExists, InUse, Damaged (what is missing, by name), Unavailable.
     """
     if (lsn is None) == (time_us is None):
         raise Mistake("recover_to takes an LSN or a time, one of the two")

@@ -105,7 +105,7 @@ class Puts(Definitions):
         as each takes a fiftieth of it.
         """
         if self.refusal is not None or type(name) is not str or type(body) is not bytes:
-            return None  # in a forked child nobody may let go of the lock
+            return None  # before the lock is taken: in a forked child nobody lets go of it
         now = self.clock.wall_us()
         with self.lock:
             puts = unit.puts

@@ -124,7 +124,7 @@ class RemoteUnit:
 
     @property
     def _is_open(self) -> bool:
-        """It has not ended, as far as is known here: the queue manager may have rolled it back. Asks nobody.
+        """It was neither ended nor prepared, as far as is known here: it may have been rolled back. Asks nobody.
 
         Raises Unavailable (2009) where the connection turns out to be lost.
         """

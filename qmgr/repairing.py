@@ -140,7 +140,10 @@ def _left_alone(disk: Disk, location: Location, left: str) -> Repair:
 
 
 def _mend(disk: Disk, location: Location, log: LogConfig, accept_loss: bool) -> Repair:
-    """Complete an interrupted repair, examine, and repair what may be. The caller owns the files."""
+    """Complete an interrupted repair, examine, and repair what was found: what loses something only if `accept_loss`.
+
+    The caller owns the files.
+    """
     left, overtaken = mend.unfinished(disk, location.data_dir) or "", ""
     if left and not mend.fits(disk, left, log):
         mend.finish(disk, left)
