@@ -82,7 +82,10 @@ class Finding(Paging):
                 return
 
     def _levels(self) -> list[list[Lane]]:
-        """The occupied lanes, in the order of delivery: all of one priority, or with FIFO all, merged by sequence."""
+        """The lanes that may have entries, in the order of delivery; those of one list are merged by sequence.
+
+        A list has the lanes of one priority or, with FIFO, all.
+        """
         now = self._occupied, self._fifo
         if self._levels_of != now:
             lanes = [lane for number, lane in self._lanes.items() if self._occupied >> number & 1]

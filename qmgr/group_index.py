@@ -86,7 +86,7 @@ class GroupIndex:
         return self._count <= MAX_INDEXED and self._unasked <= 2 * MAX_INDEXED
 
     def beginnings(self, behind: Position, *, whole: bool) -> Iterator[Position]:
-        """The positions, in order, of messages in no group and of the first ones of groups; `whole`: of whole ones."""
+        """The positions, in order, of messages in no group and of the first ones of groups, or of `whole` ones only."""
         self._unasked = 0
         low = place_of(behind) + 1
         lists = (self._alone, self._whole) if whole else (self._alone, self._whole, self._others)

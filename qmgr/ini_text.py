@@ -25,7 +25,7 @@ class Line:
 
 
 def complaint(amq: str, path: str, line: int | None, text: str) -> IniError:
-    """The error to raise for a line of an ini file, or with None for all of the file."""
+    """The error to raise for a line of an ini file; `line` None: for the file as a whole."""
     where = path if line is None else f"{path}, line {line}"
     return IniError(f"{amq}E: {where}: {text}", name=path)
 

@@ -210,7 +210,7 @@ class Lane:
     def batch_out(self) -> Batch:
         """Take out the first batch, which a segment has: it is paged from now on.
 
-        If anything is paged already, the tail is empty: what stands there would come before the batch.
+        Not to be called where something is paged and the tail is not empty: what stands there comes before the batch.
         """
         batch = self.behind.popleft()
         assert isinstance(batch, Batch), "a segment has it"

@@ -11,7 +11,7 @@ from recovery.checkpoint import decode_file
 def lacks_ini_only(disk: Disk, location: Location) -> bool:
     """Is this a queue manager that has been started, and has lost its qm.ini?
 
-    It has queues, or a checkpoint of an epoch: what an interrupted creation leaves has no queues, and epoch 0.
+    It has queues, or a checkpoint with an epoch: an interrupted creation leaves no queues, and epoch 0.
     """
     for path in (f"{location.data_dir}/{name}" for name in (checkpoint.NAME, checkpoint.PREVIOUS)):
         found = decode_file(read_whole(disk, path)) if disk.exists(path) else None

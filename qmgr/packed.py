@@ -22,7 +22,7 @@ class Packed:
         self.lengths = lengths  # bytes of each message
         self.data = data
         self.at = at  # where in the data the first one begins; the last one ends where the data does
-        self._head = head  # bytes of each head, if all heads have one length, and all bodies; 0: else
+        self._head = head  # bytes of each head, where all heads have one length, and all bodies; else 0
 
     def some(self, first: int, end: int) -> Messages:
         """The messages from number `first` up to `end`, which is not among them."""

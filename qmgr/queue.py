@@ -285,7 +285,7 @@ class Queue(Finding):
         self._forget_paged(entry)
 
     def front(self, count: int) -> Front | None:
-        """The next `count` messages as they lie, in batches and blocks; None where more has to be looked at.
+        """The next `count` messages as they lie: in the line, in blocks, in batches. None: more has to be looked at.
 
         Raises QueueDamaged, OSError.
         """

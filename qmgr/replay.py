@@ -382,7 +382,7 @@ class _Scan:
         return at
 
     def _wanted(self, batch: Batch) -> tuple[int, list[bytes]]:
-        """(how many of them are before the start, the messages of the batch up to the end that was asked for)."""
+        """(how many messages of the batch are before the start, those of them up to the end that was asked for)."""
         at, time, messages, whole = batch
         since, until = self._since, self._until
         if not self._begun:

@@ -417,7 +417,10 @@ class SegmentWriter:
             raise
 
     def append(self, sequence: int, priority: int, expires: int, message: bytes, body: bytes = b"") -> int:
-        """Add a message, whose body may be given apart; return its cell number. In order of priority, then sequence."""
+        """Add a message, whose body may be given apart; return its cell number.
+
+        Messages have to come by priority, and within one by sequence.
+        """
         number = self._cells
         self._add(priority, [sequence], [len(message) + len(body)], (message, body), expires)
         return number

@@ -95,7 +95,7 @@ class Store(State):
         return segment_path(self.queue_directory(name), segment)
 
     def writer(self, queue: Queue, segment: Segment) -> SegmentWriter:
-        """Open a segment, or make it, to append to it. What lies where its directory should be is set aside.
+        """Open a segment, or make it, to append to it. A file where the directory of a new one should be is set aside.
 
         Raises OSError.
         """
@@ -212,8 +212,9 @@ class Store(State):
     def sweep(self) -> None:
         """After the checkpoint of a restart: delete the segments that neither it nor the one before refers to.
 
-        Without case the file system has one directory for the queues ORDERS and Orders; numbers differ there too. What
-        a full disk has no room to delete, where the file system copies what it changes, is for the next start.
+        Where the file system ignores case, the queues ORDERS and Orders share a directory; no two of their segments
+        have the same number. What a full disk has no room to delete, as its file system copies what it changes, is left
+        to the next start.
         """
         directories = {_folded(queue.name) for queue in self.by_id.values()}
         kept = {(_folded(queue.name), number) for queue in self.by_id.values() for number in queue.segments}
