@@ -69,7 +69,7 @@ NO_LOCK: AbstractContextManager[Any] = nullcontext()
 
 
 def undone_in(disk: Disk, history: History, *, since: int, current: int, unused: bool = False) -> frozenset[str]:
-    """The files in the archive that are of another past; see `undone.py`. Raises LogDamaged, OSError.
+    """The names of the files in the archive that are of another past; see `undone.py`. Raises LogDamaged, OSError.
 
     `since`: the sequence where a restart begins; `current`: the one that is written; `unused`: the log has never used
     this archive. Indexes in the active directory from `since` on may be of that past too, and go: they are made again.
@@ -125,7 +125,7 @@ class Archive:
         """What to do now about extents that were last written `after` seconds ago or more. Raises OSError."""
         copies = self._history.copies()
         whole = {linear_number(sequence) for sequence in copies}
-        damaged = tuple(  # of those behind some may be being made
+        damaged = tuple(  # only before `active_from`: a file behind it may be in the making
             path
             for path in self._history.damaged
             if (number := extent_number(name_in(path))) is not None
@@ -237,7 +237,7 @@ class Archive:
                 disk.sync_dir(directory)
 
     def _claim(self) -> None:
-        """The archive is this log's and nobody else's. Raises ArchiveFailed."""
+        """Claim the archive for this log, and note that the log uses it. Raises ArchiveFailed, OSError."""
         active = self._history.directories[0]
         claims.claim(self._disk, self.directory, self._history.log_id, f"the log of {active}")
         claims.note_used(self._disk, directory_of(active), self.directory)
@@ -392,7 +392,7 @@ class _Work:
         )
 
     def _drop_index_of_another_past(self, source: str, directory: str) -> None:
-        """What lies beside the new file must not be of the one that was there."""
+        """Delete an index that lies where the extent goes: it is of a file that was there before."""
         number = extent_number(name_in(source))
         assert number is not None
         index = f"{directory}/{index_name(number)}"
@@ -400,6 +400,7 @@ class _Work:
             self._disk.unlink(index)
 
     def _take_index_along(self, source: str, directory: str) -> None:
+        """Move the extent's index to the directory that the extent has gone to."""
         number = extent_number(name_in(source))
         assert number is not None
         index = f"{directory_of(source)}/{index_name(number)}"

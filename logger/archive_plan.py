@@ -57,7 +57,7 @@ class Step:
 
     action: Action
     sequence: int
-    paths: tuple[str, ...]  # one; of an extent that is removed all that there are
+    paths: tuple[str, ...]  # one file; of an extent that is removed all its files
     target: str  # what it becomes; empty when it is removed
     size: int  # bytes on disk
 
@@ -179,6 +179,7 @@ def plan_remove(copies: Copies, needed_from: Mapping[str, int], *, after: int, n
 
 
 def held_by(gates: Mapping[str, int], sequence: int, path: str) -> Held | None:
+    """The gates that keep an extent from being removed; None: there is none."""
     holding = tuple(gate for gate, needed in gates.items() if sequence >= needed)
     return Held(sequence=sequence, path=path, gates=holding) if holding else None
 

@@ -87,7 +87,7 @@ def belongs_to(disk: Disk, directory: str, owners: set[bytes]) -> bool:
 
 
 def log_ids(disk: Disk, directory: str) -> set[bytes]:
-    """Whose the log in `directory` is: as its control file says, or its extents where that is lost."""
+    """The ids of the log in `directory`: that in the control file or, where it is lost, those in the extents."""
     with contextlib.suppress(LogDamaged):
         return {control.read(disk, control_path(directory))[1].log_id}
     paths = [

@@ -57,6 +57,8 @@ def suspect_files(
 
 
 class _Border:
+    """The place where reading has ended, and what may have more of the log from there."""
+
     def __init__(self, disk: Disk, state: ControlState, at: int, epoch: int, may_be_stale: bool) -> None:
         self._disk = disk
         self._state = state
@@ -68,7 +70,10 @@ class _Border:
         self.sequence = at // state.extent_bytes
 
     def flaw(self, path: str, number: int, known: int | None) -> Flaw | None:
-        """About one file, of which the control file says that it holds `known`; None: it says nothing of it."""
+        """What is wrong with a file; None: nothing is.
+
+        `known`: the sequence that it holds as the control file says; None: that does not name it.
+        """
         try:
             file = self._disk.open_read(path)
         except FileNotFoundError:
@@ -120,7 +125,7 @@ class _Border:
         return flaw if self.may_be_stale and known is not None and known < self.sequence else None
 
     def _flaw_of_another_part(self, file: File, header: ExtentHeader, known: int | None) -> Flaw | None:
-        """About one that says that it holds another part."""
+        """The flaw of a file whose header says that it holds another part."""
         if not self.may_be_stale or known is None or known >= self.sequence:
             return None
         if self._is_short(file):
@@ -128,7 +133,7 @@ class _Border:
         return Flaw.STALE if header.sequence < known else None
 
     def _flaw_of_next(self, file: File, number: int, header: ExtentHeader | None, known: int | None) -> Flaw | None:
-        """About one that says that it holds this part, or says nothing."""
+        """The flaw of a file whose header says that it holds this part, or is not whole."""
         if header is not None and (
             (header.log_id, header.number) != (self._state.log_id, number) or header.epoch < self._epoch
         ):

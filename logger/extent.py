@@ -120,7 +120,7 @@ class Extent:
 def is_blank(file: File, start: int = 0) -> bool:
     """Is there nothing but zeros from byte `start` on?
 
-    An extent has a header from its making on, so one that is all zeros is lost. Behind its header a new one is.
+    An extent has a header from its making on, so one that is all zeros is lost. A new one is blank behind its header.
     """
     return not any(any(file.read(at, ZERO_WRITE_BYTES)) for at in range(start, file.size(), ZERO_WRITE_BYTES))
 

@@ -48,7 +48,7 @@ class Extents(ABC):
         return tuple((number, holds if one.header_written else before.get(number, 0)) for number, holds, one in held)
 
     def headers(self) -> list[ExtentHeader]:
-        """What each extent is."""
+        """The header of each extent."""
         return [held.header for held in self._extents.values()]
 
     def in_order(self, first_sequence: int) -> list[Extent]:
@@ -144,8 +144,10 @@ class Extents(ABC):
         return [number for number in numbers if number is not None]
 
     def _own_header(self, number: int) -> ExtentHeader | None:
-        """What an extent of this log is that is where it belongs, by its header or else its records; None for any other
-        file."""
+        """The header of a file that is an extent of this log and has the right name; None for any other file.
+
+        Where the header is not whole it is made of what the records say.
+        """
         file = self._disk.open_read(self.path_of(number))
         try:
             header = decode_header(file.read(0, PAGE))

@@ -61,7 +61,7 @@ def extent_files(disk: Disk, directory: str) -> list[Seen]:
 
 
 def most_common(votes: Counter[bytes]) -> bytes | None:
-    """What most say; None where there is nobody, or as many say something else."""
+    """The value with the most votes; None where there are no votes, or another one has as many."""
     best = votes.most_common(2)
     if not best or (len(best) > 1 and best[0][1] == best[1][1]):
         return None
@@ -130,7 +130,7 @@ class Evidence:
                     file.close()
 
     def up_to(self, sequence: int, end: int) -> Iterator[bytes]:
-        """The bytes of an extent from its beginning to the LSN `end`, as a reader sees it; none of one that lacks."""
+        """The bytes of an extent from its beginning to the LSN `end`, as a reader sees it; nothing of a missing one."""
         if sequence in self.paths:
             with contextlib.closing(open_plain(self._disk, self.paths[sequence])) as file:
                 view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)

@@ -93,10 +93,10 @@ class History:
         newest: Callable[[], int] | None = None,
         skip_undone: bool = True,
     ) -> None:
-        """`directories`: the active one first. `newest`: the sequence that is being written by now. `skip_undone`:
-        what the log knows to be of another past is left out.
+        """`directories`: the active one first. `skip_undone`: leave out what the log knows to be of another past.
 
-        What is archived and said to be of a later one is of another past: the log was put back from an older copy.
+        `newest` gives the sequence that is being written by now. An archived file of a later one is of another past,
+        and left out: the log was put back from an older copy.
         """
         self._disk = disk
         self.directories = tuple(dict.fromkeys(directories))
@@ -199,7 +199,7 @@ class History:
         return self._known
 
     def places_from(self, sequence: int) -> dict[int, Place]:
-        """The same of this sequence and those behind it; only their files are opened, and nothing is remembered."""
+        """As `places`, from this sequence on; only those files are opened, and nothing is remembered."""
         found = self.copies(all_or_nothing=False, since=sequence)
         return {one: places[0] for one, places in found.items() if one >= sequence}
 

@@ -40,7 +40,7 @@ class Line(Extents):
         super().open(state, read_only=read_only)
         first = state.head // self._extent_bytes
         last = max(self._by_sequence, default=first - 1)
-        for sequence in range(first, last):  # of which an older copy says that they hold nothing yet
+        for sequence in range(first, last):  # `_extents` has those too that, by an older copy, hold nothing yet
             number = linear_number(sequence)
             if number not in self._extents:
                 raise self._missing(self.path_of(number), sequence)
@@ -99,7 +99,7 @@ class Line(Extents):
             kept[number] = self._extents[number]
             number = (number + 1) % FILE_NUMBERS
         for held in self._extents.values():
-            if held.number not in kept:  # the next one can't be this one
+            if held.number not in kept:  # those to come do not reach it without a gap
                 held.file.close()
         self._extents = kept
 
@@ -179,7 +179,7 @@ class Line(Extents):
         return self._extents.pop(max(ahead, key=self._ahead)) if ahead else None
 
     def open_read(self, sequence: int) -> File | None:
-        """Also of an inactive extent."""
+        """As that of `Extents`, and also of an inactive extent in the directory."""
         held = super().open_read(sequence)
         if held is not None or sequence > self._last:
             return held
@@ -229,7 +229,7 @@ class Line(Extents):
         return len(self.reusable()) * (extent.DATA + self._extent_bytes)
 
     def reduce(self, keep: int) -> int:
-        """Delete those that are kept for reuse beyond so many; return how many."""
+        """Delete all but `keep` of the extents that are kept for reuse; return how many were deleted."""
         surplus = self.reusable()[keep:]
         for name in surplus:
             self._disk.unlink(f"{self.directory}/{name}")
@@ -245,5 +245,5 @@ class Line(Extents):
         return done
 
     def _left_over(self, number: int) -> bool:
-        """Only of the numbers to come: any other may still be wanted."""
+        """Only a file with a number to come is left over: any other may still be wanted."""
         return self._ahead(number) < FILE_NUMBERS // 2 and super()._left_over(number)

@@ -246,7 +246,7 @@ def _own_parts(disk: Disk, directory: str) -> list[str]:
 
 
 def _refuse_another_log(disk: Disk, directory: str, state: ControlState) -> None:
-    """A log that lies in `directory` is an older copy of this one, or it is somebody else's, or has gone on since."""
+    """Raise LogDamaged where another log lies in `directory`, or this one as it went on there."""
     seen: list[ControlState | ExtentHeader] = []
     with contextlib.suppress(LogDamaged):  # missing, or not whole yet
         seen.append(control.read(disk, control_path(directory))[1])

@@ -66,7 +66,7 @@ def read(disk: Disk, directory: str, log_id: bytes) -> Undone:
 
 
 def write(disk: Disk, directory: str, log_id: bytes, known: Undone) -> None:
-    """Remember that from now on, durably. Raises OSError."""
+    """Let the log in `directory` remember what is known, durably. Raises OSError."""
     path = f"{directory}/{NAME}"
     if known != NOTHING:
         replace_file(disk, path, json.dumps(_content(known, log_id)).encode())
