@@ -20,7 +20,7 @@ from logger.errors import LogDamaged
 from logger.reader import LogReader
 from recovery import backouts
 from recovery.backouts import Backouts
-from recovery.records import Define, ImageEnd, ImagePart, ImageStart, decode
+from recovery.records import Define, ImageEnd, ImagePart, ImageStart, Kind, decode
 
 
 class ImagePlace(NamedTuple):
@@ -44,6 +44,7 @@ class Image:
     parts: Iterator[ImagePart]
 
 
+PART, END = int(Kind.IMAGE_PART), int(Kind.IMAGE_END)
 HEADED_PART = 516  # kind of the parts of an earlier version, whose cells had a header each
 
 
@@ -81,7 +82,7 @@ def read(reader: LogReader, place: ImagePlace, durable: int) -> Image:
                     f"the media image at {lsn.text(place.start)} of the log is of an earlier version; record a new one"
                 )
                 raise LogDamaged(text, lsn=raw.lsn)
-            if raw.kind in (522, 517):
+            if raw.kind in (PART, END):
                 piece = decode(raw.kind, raw.uow, raw.body)
                 if isinstance(piece, ImagePart) and piece.start == place.start:
                     yield piece
