@@ -208,7 +208,7 @@ class Checkpointer:
         self._interrupted = LogClosed("a checkpoint was interrupted")  # made while there is memory for it
         self._failed = False  # the last try: the disk had no room
         self._known_worth_it = False  # what came since the last one was looked at, and much of it is there
-        self._ended = False  # what comes after the one of the end would not be what an end leaves
+        self._ended = False  # that of an end in order was taken: after it there is no other
 
     @property
     def records_max(self) -> int:
@@ -234,6 +234,7 @@ class Checkpointer:
         return self._one_at_a_time.locked()
 
     def due(self) -> bool:
+        """Is one to be taken now: by what has come, for the room it gives back, after a jump of the clock, by time?"""
         triggers = self._triggers
         if (
             (self.limit_reached() and self._worth_it())

@@ -97,7 +97,7 @@ class Placed:
         return max(expected.get(number, 0), latest), 0
 
     def _worth(self, number: int, seen: Seen, expected: dict[int, int]) -> tuple[bool, int, int, int]:
-        """Of two files that say they have the same number the one with more of it is the one to have."""
+        """The key to compare files that say they have the same number by: the higher one has more of the log."""
         sequence, epoch = self._sequence(number, seen, expected)
         frames = Evidence(self._disk, self.log_id, self.extent_bytes, {sequence: seen.path}).frames(0)
         return seen.whole(self.extent_bytes), sequence, epoch, max((each.end for each in frames), default=0)
@@ -200,12 +200,12 @@ class Placed:
                 self._note("extent_of_history_bad", self.where(sequence), "")
 
     def ends(self, sequence: int) -> int:
-        """The LSN up to which there is something of the extent."""
+        """The LSN up to which the extent's file goes."""
         size = self.here[sequence][1].size if sequence in self.here else 0
         return sequence * self.extent_bytes + max(0, size - DATA)
 
     def _gaps(self, needed: int) -> set[int]:
-        """Without a control file: what is not there among what is, and what is short."""
+        """As `note_bad` where no control file says what there should be: what lacks in between, and what is short."""
         there = [sequence for sequence in self.here if sequence >= needed]
         gone = set()
         for sequence in range(needed, max(there, default=needed - 1) + 1):

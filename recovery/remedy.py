@@ -106,7 +106,7 @@ class Remedy:
         return max([self._witnessed_epoch(), *(each.epoch for each in evidence.frames(self.end.chain.end))])
 
     def _state_after(self, epoch: int, made: list[WriteCut]) -> ControlState:
-        """It says that from the end on only a new epoch counts, as a restart does."""
+        """What the control file will say: as after a restart, from the end on only a new epoch counts."""
         placed, found, needed = self.placed, self.end, self._needed
         active = sorted((s, n) for s, (n, _) in placed.here.items() if needed <= s <= self._last)[-MAX_EXTENTS:]
         table = {number: sequence for sequence, number in active}
@@ -166,6 +166,7 @@ class Remedy:
         return [self._up_to_the_end(sequence, epoch, evidence) for sequence in sorted(wanted)]
 
     def _up_to_the_end(self, sequence: int, epoch: int, evidence: Evidence) -> WriteCut:
+        """One of these extents, with what there is of it up to the end of the log."""
         placed = self.placed
         number, seen = placed.here.get(sequence, (None, None))
         if number is None:  # nothing of it is needed

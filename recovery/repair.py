@@ -70,6 +70,8 @@ def examine(
 
 
 class _Examiner:
+    """One examination. What it finds out is noted, and kept for the steps that follow."""
+
     def __init__(
         self,
         disk: Disk,
@@ -149,6 +151,7 @@ class _Examiner:
         return sorted(found, key=lambda one: -one.found.lsn)
 
     def _identity(self, copies: list[ControlState]) -> bytes:
+        """The log id that most of the files have. Raises Refused."""
         votes = Counter(seen.header.log_id for seen in self.files if seen.header is not None)
         if not votes and not copies:
             raise self.refuse("no_log", self.active)
@@ -160,6 +163,7 @@ class _Examiner:
         return best
 
     def _geometry(self, copies: list[ControlState]) -> int:
+        """The bytes of an extent, as most of the headers say. Raises Refused, also where qm.ini says something else."""
         sizes = Counter(
             seen.header.extent_bytes.to_bytes(8, "big")
             for seen in self.files
@@ -232,7 +236,10 @@ class _Examiner:
         return next(evidence.frames(one.head), None) is None
 
     def _of_images(self, evidence: Evidence, state: ControlState) -> End | None:
-        """A linear log has all that the queues can be built again from, as of its end."""
+        """The end of a linear log, with a checkpoint there that is made of its media images; None where these lack.
+
+        A circular log has none: it has to be all there.
+        """
         if state.log_type is LogType.CIRCULAR:
             return self._of_first_record(evidence, state)
         chain = self._follow(evidence, self._empty(state.head, 0), state)
@@ -244,7 +251,11 @@ class _Examiner:
         return End(used, chain, made=True, make=make)
 
     def _of_first_record(self, evidence: Evidence, state: ControlState | None) -> End | None:
-        """A log that is all there begins with nothing. Not so that of one that was recovered to a point in time."""
+        """The end of a log that is all there, to be replayed from its first record on; None for any other.
+
+        Before the first record there was nothing, but in a queue manager that was recovered to a point in time: the
+        epoch of that record is above 1.
+        """
         first = self.extent_bytes
         begins = next((each for each in evidence.frames(first) if each.lsn == first), None)
         if 1 not in self.placed.here or begins is None or begins.epoch != 1:
@@ -285,6 +296,7 @@ class _Examiner:
         return evidence.follow(one.head, durable_beyond, epochs) if durable_beyond > chain.end else chain
 
     def _no_end(self, state: ControlState | None) -> Refused:
+        """What to raise where the log goes on from no checkpoint; notes why."""
         if not self.checkpoints:
             return self.refuse("checkpoints_lost", f"{self.data_dir}/{checkpoint.NAME}")
         newest = self.checkpoints[0].found
@@ -361,6 +373,7 @@ class _Examiner:
             self.note("extent_damaged_at_the_tail", path, text)
 
     def _lost(self, found: End, state: ControlState | None, gone: set[int]) -> Lost:
+        """What a cut at the end that was found loses; `gone`: sequences of extents that lack."""
         chain = found.chain
         units, prepared, times = [], [], []
         records = outside_units = readable = last = 0
