@@ -398,7 +398,7 @@ class Connection:
         return self._call("authorize", user, profile, add=several(add), remove=several(remove))
 
     def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
-        """Forget what was said of this user and profile. Raises Mistake where nothing was."""
+        """Remove the grant of this user and profile, and its rights with it. Raises Mistake where there is none."""
         return self._call("unauthorize", user, profile)
 
     @property

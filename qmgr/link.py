@@ -177,7 +177,7 @@ class Link:
         return answer, head
 
     def _closed(self, sock: Socket, why: str) -> Unavailable:
-        hint = self._target.hint if sock is self._anchor else ""  # what is joined has been there already
+        hint = self._target.hint if sock is self._anchor else ""  # another socket joins a daemon that was there
         return self._unanswered(f"{why}; {hint}" if hint else why)
 
     def _unanswered(self, why: str, way: str = "") -> Unavailable:
@@ -265,7 +265,7 @@ class Link:
         return answers
 
     def _release(self, sock: Socket) -> None:
-        """For the next call."""
+        """Keep the socket for the next call, and make a backout that waits for one."""
         self._idle.append(sock)
         if self.pending_backouts:
             self._back_out_one()

@@ -242,7 +242,7 @@ class Operations(Running):
             )
 
     def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
-        """Forget what was said of this user and profile. Raises Mistake where nothing was."""
+        """Remove the grant of this user and profile, and its rights with it. Raises Mistake where there is none."""
         kind = authority.QUEUE if profile else authority.QMGR
         with self._authorizing:
             return self.alter(authorities=authority.without(self.attributes.authorities, user, kind, profile))

@@ -1,7 +1,7 @@
 """How a queue manager stands, as its owner publishes it: one JSON file for those who look from other processes.
 
 The owner's housekeeping thread replaces `status.json` about once a second, and the end of the queue manager once more.
-The file is no promise: nothing is synced, a restart never reads it, and a disk that can't take it is nobody's problem.
+The file is no promise: nothing is synced, a restart never reads it, and nothing fails where the disk can't take it.
 Publishing takes at most a hundredth of the time, so with very many queues it comes less often.
 
 The mapping has what `QueueManager.status()` gives, and what an operator needs beside it; `stopped.py` makes the same of

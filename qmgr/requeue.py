@@ -77,7 +77,7 @@ class Requeue(Puts):
                     end = max(end, self.commit_later(unit))
             except LogError as exc:
                 raise self.translated(exc) from exc
-            except BackedOut as exc:  # which its caller has not begun: what it has moved is back
+            except BackedOut as exc:  # of a unit that the caller does not know: what was moved is back
                 text = f"the log of queue manager {self.name!r} has no room for moving messages from queue {name!r}"
                 raise ResourceProblem(text, name=name) from exc
             except WouldWait:
@@ -90,7 +90,7 @@ class Requeue(Puts):
                     self.back_out_later(unit)
                 raise
             finally:
-                if not unit.puts:  # one that has moved nothing was none
+                if not unit.puts:  # it has moved nothing: no trace of it stays
                     self.state.uows.forget(unit.number, None)
         return end
 

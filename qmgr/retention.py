@@ -42,7 +42,7 @@ from recovery.errors import QueueDamaged
 POLICY_INTERVAL_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
 REST_FACTOR = 50  # times as long as a look took, until the next one
 MAX_EXTENTS = 999_999_999  # that anybody asks to be removed
-MAX_IDLE_NS = 15 * 60 * 1_000_000_000  # that a reader who does not read keeps what it has still to read
+MAX_IDLE_NS = 15 * 60 * 1_000_000_000  # so long a reader that reads nothing keeps what it still has to read
 LONG_AGO = 1  # microseconds since 1970-01-01: when a message was put that can be read nowhere but in the log
 PAUSE_FACTOR = 6  # times as long as a piece of work took, others go on before the next one
 MAX_PAUSE_S = 0.25

@@ -340,7 +340,7 @@ class Running(ABC):
     def _tick(self) -> None:
         """About once a second; it must not fail."""
         if self._log.failure is not None and self._engine.refusal is None:
-            self._fail(self._log.failure)  # whose call it failed in was interrupted, and heard of that only
+            self._fail(self._log.failure)  # the call in which it failed was interrupted, and has raised only that
         if self._wake_pending:
             self._wake_everyone()
         if self._publisher is not None and self._still_ours():
@@ -348,7 +348,7 @@ class Running(ABC):
         self._put_events()
 
     def _still_ours(self) -> bool:
-        """Has no other process the queue manager? Who neither puts nor gets would not find out."""
+        """Is the queue manager still this process's? While nobody puts or gets, nothing else finds out."""
         try:
             self._log.check_owned()
         except OSError as exc:

@@ -155,7 +155,8 @@ class _QueueSnapshot:
     def fresh(self, kind: int) -> Iterator[_EntryChunk | _BatchChunk]:
         """The new messages of one kind, by priority and then in their order. Without the lock.
 
-        Who takes one meanwhile leaves its body in `removed` before its status says so, and its body goes after that.
+        A call that takes one meanwhile first puts its body into `removed`, then sets the status GONE, and only then
+        empties the entry: so the body is in one of the two.
         """
         items = self._fresh[kind]
         for priority in sorted(set(map(PRIORITY, items))):
@@ -279,7 +280,7 @@ class StateSnapshot:
         first: dict[str, Any] = {"qmgr": attrs.asdict(state.qmgr), "catalog": state.catalog}
         if state.aliases:
             first["aliases"] = [attrs.asdict(alias) for alias in state.aliases.values()]
-        if state.ending:  # it goes with the messages of theirs that are kept
+        if state.ending:  # their outcomes are known as long as messages of theirs are kept
             first["unlogged"] = [state.forgotten, *state.unlogged]
         self._first_line = json.dumps(first).encode()
         self._changed: dict[int, _QueueSnapshot] = {}

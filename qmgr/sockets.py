@@ -46,7 +46,7 @@ Timeouts = (TooSlow, BlockingIOError, TimeoutError, ssl.SSLWantReadError)  # wha
 
 
 def is_timeout(exc: Exception) -> bool:
-    """Has a bound of time struck that we have set? The system has one too, for a network that brings nothing."""
+    """Is it a limit of time of our own that has passed? The system's own, for a dead network, is ETIMEDOUT."""
     return isinstance(exc, Timeouts) and getattr(exc, "errno", None) != errno.ETIMEDOUT
 
 
@@ -205,7 +205,7 @@ class UnixSocket(socket.socket):
 
 
 def with_tls(sock: Socket, context: ssl.SSLContext, seconds: float, host: str | None = None) -> Socket:
-    """Go on over TLS on a connection that is there; the handshake may take so many seconds.
+    """Go on over TLS on a connection that is there; the handshake may take `seconds`.
 
     `host` is the name that the server's certificate must have; None: this is the server.
     """
@@ -262,7 +262,7 @@ def pair() -> tuple[Socket, Socket]:
 
 
 def await_end(sock: Socket, seconds: float | None = None) -> None:
-    """Wait until the other end closes a connection on which it sends nothing, so long at most."""
+    """Wait until the other end closes a connection on which it sends nothing; `seconds` at most, None: for ever."""
     poll = select.poll()
     with contextlib.suppress(OSError, ValueError):
         poll.register(sock, select.POLLIN)

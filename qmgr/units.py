@@ -401,7 +401,7 @@ class Units(Logged):
                 self.check()
                 if unit.state is BACKED_OUT and unit.evicted:
                     unit.evicted = False
-                    return self.log.buffer.tail  # what says so, and raises backout counts, may not be on disk yet
+                    return self.log.buffer.tail  # the record of that, which raises counts, may not be on disk yet
                 if unit.state is not ACTIVE and unit.state is not PREPARED:
                     raise verbs.ended(unit)
                 counts = self.back_out_locked(unit)

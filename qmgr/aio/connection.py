@@ -196,7 +196,7 @@ class Connection:
         return await self._backend.call("authorize", user, profile, add=several(add), remove=several(remove))
 
     async def unauthorize(self, user: str, profile: str = "") -> QmgrDefinition:
-        """Forget what was said of this user and profile. Raises Mistake where nothing was."""
+        """Remove the grant of this user and profile, and its rights with it. Raises Mistake where there is none."""
         return await self._backend.call("unauthorize", user, profile)
 
     # ---- operations
