@@ -336,7 +336,7 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
 
 
 def _refuse_log_of_another(disk: Disk, location: Location, path: str, log_dir: str) -> None:
-    """Where LogPath is wrong, or the data is a copy, the log is not to be deleted with it. Raises Unavailable."""
+    """Raise Unavailable where LogPath is wrong, or the data is a copy, so that the log is another queue manager's."""
     if not disk.exists(log_dir):
         return
     whose = ""

@@ -49,7 +49,7 @@ def first_chunk(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _within(queue: Queue, entries: Iterable[Entry], position: Position, before: int) -> Iterator[Entry]:
-    """Those behind a position that were put before the sequence `before`."""
+    """Of these entries those behind a position that were put before the sequence `before`."""
     for entry in entries:
         if queue.position(entry) > position and entry.sequence < before:
             yield entry
@@ -272,7 +272,7 @@ class Engine(Holding):
             unit.waiting += (waiter,)
 
     def _remove_waiter(self, queue: Queue | None, waiter: Waiter, unit: Uow | None) -> None:
-        """It waits no more. The lock is held."""
+        """Take the waiter out of the line, if there is one, and from its unit of work. The lock is held."""
         if queue is not None:
             queue.waiters.discard(waiter)
         if unit is not None:

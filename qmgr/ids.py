@@ -51,7 +51,7 @@ class MemoryIndex:
         return sum(1 if isinstance(found, Entry) else len(found) for found in self._found.values())
 
     def add(self, entry: Entry) -> None:
-        """It may be there already."""
+        """Add an entry, unless it has no such id; it may be there already."""
         key = id_of(entry.head, self._which)
         if not key:
             return
@@ -63,7 +63,7 @@ class MemoryIndex:
         found[self._order(entry)] = entry
 
     def remove(self, entry: Entry) -> None:
-        """It may be gone already."""
+        """Remove an entry, which may be gone already."""
         key = id_of(entry.head, self._which)
         found = self._found.get(key)
         if found is entry:
@@ -307,7 +307,7 @@ def extended_index(before: IndexArray, found: list[tuple[int, int]]) -> IndexUpd
 
 
 def with_bloom(made: "array[int]") -> IndexArray:
-    """What is kept of these numbers."""
+    """The sorted numbers, with a Bloom filter of them."""
     bits = (8 * len(made)).bit_length()
     bloom = bytearray(1 << bits - 3)
     shift, last = 64 - bits, (1 << bits) - 1

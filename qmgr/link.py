@@ -51,11 +51,11 @@ class Broken(Exception):
 
 
 class NotSent(Broken):
-    """It was lost before any of the request had gone: nothing of it is done."""
+    """The connection was lost before any of the request had gone: nothing of it is done."""
 
 
 def lost(name: str, exc: Broken) -> Unavailable:
-    """What a call raises whose connection is lost."""
+    """The error of a call whose connection is lost."""
     asked = not isinstance(exc, NotSent)
     done = "what was called last may have been done or not" if asked else "nothing of this call was done"
     return Unavailable(
@@ -67,12 +67,12 @@ def lost(name: str, exc: Broken) -> Unavailable:
 
 
 def closed(name: str) -> Unavailable:
-    """What each call raises behind `close`."""
+    """The error of each call after `close`."""
     return Unavailable(f"the connection to queue manager {name!r} is closed", reason=Reason.HCONN_ERROR)
 
 
 def too_many_wait(most: int, name: str) -> Unavailable:
-    """What a get raises that would wait with the last socket, which is for the other calls."""
+    """The error of a get that would wait with the last socket: that is left to calls which do not wait."""
     text = f"a client waits for messages in {most} calls at a time at most"
     return Unavailable(text, reason=Reason.MAX_CONNS_LIMIT_REACHED, name=name)
 

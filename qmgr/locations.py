@@ -24,12 +24,12 @@ class Location:
 
     @property
     def deleted_ini(self) -> str:
-        """What qm.ini is while the queue manager is being deleted."""
+        """The name that qm.ini has while the queue manager is being deleted."""
         return f"{self.data_dir}/qm.ini.deleted"
 
     @property
     def unfinished_ini(self) -> str:
-        """What qm.ini is while a recovery to a point in time builds the queue manager."""
+        """The name that qm.ini has while a recovery to a point in time builds the queue manager."""
         return f"{self.data_dir}/qm.ini.unfinished"
 
     @property
@@ -38,7 +38,7 @@ class Location:
 
     @property
     def published(self) -> str:
-        """Where the owner says how it stands."""
+        """The file where the owner says how the queue manager stands; see `published.py`."""
         return f"{self.data_dir}/status.json"
 
     @property
@@ -48,7 +48,7 @@ class Location:
 
     @property
     def users(self) -> str:
-        """Who may connect over a network."""
+        """The file with those who may connect over a network; see `users.py`."""
         return f"{self.data_dir}/users.json"
 
     @property

@@ -147,14 +147,14 @@ class Descriptor:
         return HEAD.pack(self.facts, put_time_us, self.expires, message_id, self.correlation_id) + self.rest
 
     def heads(self, id_prefix: bytes, numbers: Iterable[int], put_time_us: int) -> list[bytes]:
-        """The same of messages that are put in one call, whose ids are the prefix and a number each."""
+        """The heads of messages that are put in one call: the id of each is the prefix and a number."""
         like = self.head(id_prefix, put_time_us)
         before, behind = like[:NUMBER_OF_ID], like[NUMBER_OF_ID + 8 :]
         pack = struct.Struct(f">{len(before)}sQ{len(behind)}s").pack
         return self._numbered([pack(before, number, behind) for number in numbers])
 
     def equal_heads(self, message_id: bytes, count: int, put_time_us: int) -> list[bytes]:
-        """The same of messages that all have this id."""
+        """The heads of `count` messages that are put in one call and all have this id."""
         return self._numbered([self.head(message_id, put_time_us)] * count)
 
     def _numbered(self, heads: list[bytes]) -> list[bytes]:

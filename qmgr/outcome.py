@@ -64,7 +64,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
 
 
 def _search_repeatedly(engine: Engine, number: int, since: int, tail: int) -> UowState | None:
-    """What the log says. On a small circular one what is read may be written over, and the rest still be there."""
+    """What `_search` finds, searching again where a circular log has written over what was being read."""
     for _ in range(MAX_SEARCHES):
         first = engine.log.reaches_back_to()
         try:

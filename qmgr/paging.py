@@ -47,7 +47,7 @@ class Paging:
         self._arrays = arrays
         self._by_id: dict[int, MemoryIndex] = {}  # MESSAGE_ID, CORRELATION_ID, GROUP_ID: entries in memory, ready ones
         self._by_sequence: dict[int, Entry] | None = None
-        self._indexed = False  # there is one of the four
+        self._indexed = False  # there is one of the four: by sequence, or by one of the three ids
 
     def load(self, segments: Iterable[Segment]) -> None:
         """Become what a checkpoint held: all of it is paged. Raises QueueDamaged, OSError."""

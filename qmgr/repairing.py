@@ -149,7 +149,7 @@ def _mend(disk: Disk, location: Location, log: LogConfig, accept_loss: bool) -> 
         mend.finish(disk, left)
         left, overtaken = "", left
     if left:
-        if mend.loses(disk, left) and not accept_loss:  # who accepted it may have found the files since, or be another
+        if mend.loses(disk, left) and not accept_loss:  # it was, by somebody else, or before files were found
             return _left_alone(disk, location, left)
         mend.carry_out(disk, left, log.path)
     examination = _examine(disk, location)

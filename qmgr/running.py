@@ -85,7 +85,7 @@ class Running(ABC):
             self.config = autoconfig.configuration(disk, location.ini)
             _refuse_log_path(disk, location, self.config.log.path)
             lock_log(disk, location, self.config.log.path, self._lock)
-            disk.sync_dir(location.data_dir)  # the name of qm.ini: who made it may have been killed before his sync
+            disk.sync_dir(location.data_dir)  # the name of qm.ini: its maker may have been killed before it was synced
             self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
             self._restart(self._errors, background)
         except BaseException:

@@ -47,7 +47,7 @@ _secret: list[bytes] = []  # of this process
 
 
 def nobody(user: str, entropy: Entropy) -> Verifier:
-    """What no password proves; of one name always with the same salt, as if there were such a user."""
+    """A verifier that fits no password. One name always gets the same salt, as if there were such a user."""
     if not _secret:
         _secret.append(entropy(32))
     salt = keyed(_secret[0], user.encode())[:SALT_BYTES]

@@ -330,7 +330,7 @@ def split_block(data: bytes, first: int, count: int, most: int) -> Iterator[tupl
 
 
 def crc_of_cell(sequence: bytes, message: bytes) -> int:
-    """Of one cell, to check it when it is read by itself; kept in memory only."""
+    """The CRC of one cell, to check it when it is read by itself; kept in memory only."""
     return crc32(message, crc32(sequence))
 
 

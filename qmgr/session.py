@@ -105,7 +105,7 @@ class Session:
         self._lock = threading.Lock()
         self._owner = peer.owner
         self.on_stop: Callable[[], None] = self.close  # ends the connection too; any thread
-        self.on_quiesce: Callable[[], None] = lambda: None  # lets who waits look whether to go on; any thread
+        self.on_quiesce: Callable[[], None] = lambda: None  # in any thread: the client's waits are to end
         self.quiescing = False  # no unit of work or wait can begin any more
         self._closed = False
 

@@ -46,7 +46,7 @@ class PutRun(MessageRun):
         self.like = like  # a put of just this may go on with it; None: none
 
     def to(self, queue: Queue) -> "PutRun":
-        """The same, put to another queue."""
+        """The same messages as a run that was put to another queue, which takes the place of this one's."""
         run = PutRun(queue, self.heads, self.bodies, self.persistent, self.priority, self.expiring, self.like)
         run.ordinal = self.ordinal
         return run
@@ -384,7 +384,7 @@ class State(ABC):
         self._forget_images()
 
     def take_attributes(self, qmgr: QmgrDefinition) -> None:
-        """Those of the queue manager, which queues take too."""
+        """Take the attributes of the queue manager, and have its queues take what they need of them."""
         self.qmgr = qmgr
         for queue in self.by_id.values():
             queue.take_qmgr_attributes(qmgr)

@@ -56,7 +56,7 @@ class Store(State):
         super().__init__(imaged=imaged)
         self._give_way = give_way
         self.awaited: list[None] = []  # one for each caller that waits for a checkpoint
-        self.fence = no_fence  # who writes segments asks it first
+        self.fence = no_fence  # called before each write to a segment: see `Fence`
         self.scarce = False  # the disk has little room: every segment of which most is gone is worth rewriting
         self.spare_bytes: Callable[[], int] = lambda: NO_LIMIT  # bytes of the disk beside what messages in memory need
         self.take_room: Callable[[int, bool], bool] = lambda size, rewrites: True  # (bytes, to rewrite?): reserve them
@@ -156,7 +156,7 @@ class Store(State):
         return aside
 
     def take_numbers(self, count: int) -> range:
-        """So many numbers for new segments, or as many as there are left. The lock is held."""
+        """`count` numbers for new segments, or as many as there are left. The lock is held."""
         first = self.next_segment
         self.next_segment = max(first, min(first + count, MAX_SEGMENT_NUMBER + 1))
         return range(first, self.next_segment)

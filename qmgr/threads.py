@@ -67,7 +67,7 @@ class ShieldedWorker(Worker):
 
 
 class _Mark:
-    """What goes with its thread."""
+    """An object that lives as long as its thread."""
 
     __slots__ = ("__weakref__",)
 
@@ -76,7 +76,7 @@ _here = threading.local()
 
 
 def this_thread() -> Alive:
-    """The one that calls; of the same thread it is the same object."""
+    """Is the calling thread alive? The same object for each call in one thread: gives None once that is over."""
     try:
         return _here.alive  # type: ignore[no-any-return]
     except AttributeError:

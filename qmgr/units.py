@@ -299,7 +299,7 @@ class Units(Logged):
         return promise
 
     def _count_put_bytes(self, size: int) -> None:
-        """So many bytes were put, which a checkpoint has to move out of memory."""
+        """Count bytes that were put: a checkpoint has to move them out of memory."""
         checkpointer = self.checkpointer
         checkpointer.arrived_bytes += size
         if checkpointer.arrived_bytes >= checkpointer.arrived_max_bytes:
