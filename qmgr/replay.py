@@ -147,7 +147,7 @@ def _interrupted(exc: BaseException) -> MQError:
 
 
 def _as_mq_error(engine: Engine, exc: BaseException) -> BaseException:
-    """What went wrong below, as callers know it. What is missing may be in an archive that is not there."""
+    """The error as callers know it. Where a part of the log is missing it says so if the archive is away."""
     if isinstance(exc, (LogDamaged, BookmarkTooOld)):
         try:
             engine.log.check_archive()

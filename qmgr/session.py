@@ -177,7 +177,7 @@ class Session:
         return (unit or self.manager).put_many(queue, bodies, **options)
 
     def get(self, unit: "UnitOfWork | None", queue: str, **options: Any) -> Message:
-        """Keywords as of `QueueManager.get`."""
+        """Get a message; the keywords are those of `QueueManager.get`."""
         self._require(GET, queue)
         return (unit or self.manager).get(queue, **options)
 
@@ -190,7 +190,7 @@ class Session:
         return self.manager.browse(queue, **options)
 
     def _require(self, verb: str, queue: str) -> None:
-        """Raises NameError_, before anybody looks for what is no name, and NotAuthorized."""
+        """Check the client's right on the queue. Raises NameError_, first, for what can't be a name; NotAuthorized."""
         self._engine.events.caller.name = self._owner
         self.rights.require(verb, check_name(queue, "queue"))
 
@@ -251,7 +251,7 @@ class Session:
         return found
 
     def commit_later(self, unit: "UnitOfWork", *, puts: bool = True, soon: bool = False) -> int:
-        """`puts` that other units of work hold back are logged first; else before the force, by `log_held`."""
+        """Commit; the LSN to force, or 0. Without `puts` others' puts are logged later: see `log_held`."""
         try:
             return self._engine.commit_later(unit._unit, puts=puts, soon=soon)
         finally:

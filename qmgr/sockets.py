@@ -371,7 +371,7 @@ def remove_unix(path: str, number: int) -> None:
 
 
 def connect_unix(path: str) -> Socket:
-    """Raises OSError; FileNotFoundError and ConnectionRefusedError where nobody listens."""
+    """Connect to a Unix socket. Raises FileNotFoundError, ConnectionRefusedError where nobody listens; OSError."""
     sock = UnixSocket()
     try:
         limit_send(sock, CONNECT_TIMEOUT_S)  # a daemon that is stopped accepts nobody
@@ -404,13 +404,13 @@ def user_name(uid: int) -> str:
 
 
 def listen_tcp(address: str, port: int) -> Socket:
-    """Raises OSError."""
+    """A socket that listens there. Raises OSError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, port), family=family, backlog=BACKLOG)
 
 
 def connect_tcp(host: str, port: int, seconds: float) -> Socket:
-    """Raises OSError. `seconds` are for the connecting only."""
+    """Connect over TCP; `seconds` are for that only. Raises OSError."""
     sock = socket.create_connection((host, port), timeout=seconds)
     sock.settimeout(None)
     tune(sock)

@@ -99,7 +99,7 @@ class Users:
             known[check_user(name)] = verifier(password, self._disk.entropy(SALT_BYTES))
 
     def remove(self, name: str) -> None:
-        """Raises Mistake where there is none, InUse."""
+        """Let the user in no more. Raises Mistake where there is no such user, InUse."""
         with self._edited() as known:
             if known.pop(name, None) is None:
                 raise Mistake(f"there is no user {name!r}", reason=Reason.OPTIONS_ERROR)
@@ -109,7 +109,7 @@ class Users:
         """The users, to be changed; they are written at the end. Others who change some wait for that."""
         refuse_root(self._disk, self._location.data_dir, self._location.name)
         with locked(self._disk, f"{self._path}.lock", SystemClock()):
-            self._disk.sync_dir(self._location.data_dir)  # whose edit is read here may have been killed before his sync
+            self._disk.sync_dir(self._location.data_dir)  # the last edit may not be synced: a killed process made it
             known = self._read()
             yield known
             self._write(known)

@@ -56,7 +56,7 @@ KNOWN: Mapping[int, str] = {int(kind): name for kind, name in NAMES.items()}
 
 
 def component(kind: int) -> str:
-    """Whose records those of this kind are."""
+    """The component of the queue manager that records of this kind belong to, by its MQ name."""
     return COMPONENTS.get(kind & ~255, "???")
 
 
@@ -256,7 +256,7 @@ def soft_limit(config: LogConfig) -> int:
 
 
 def last_sequence(end: int, extent_bytes: int) -> int:
-    """Of the extent that holds the last record of a log that ends at the LSN `end`."""
+    """The sequence of the extent with the last record of a log that ends at the LSN `end`."""
     return max(1, (end - 1) // extent_bytes)
 
 
