@@ -25,9 +25,9 @@ class Part:
     bodies: Sequence[bytes]
     sequences: Sequence[int]
     batch: Batch | None  # of which they are the first ones; None: they are paged
-    block: Opened | None = None  # that has them, if they are paged, from which cell on, and how many bytes they are
-    cell: int = 0
-    size: int = 0
+    block: Opened | None = None  # that has them, if they are paged
+    cell: int = 0  # of the first one there
+    size: int = 0  # bytes of them all
 
 
 @attrs.frozen

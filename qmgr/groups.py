@@ -20,7 +20,7 @@ from qmgr.message import group_of, group_sequence_of, is_last_in_group
 from qmgr.queue import Queue
 
 Gets = Sequence[tuple[Queue, Entry]]
-GROUP_CHUNK = 10_000  # messages that are looked at in one go where nobody can be let in between
+GROUP_CHUNK = 10_000  # messages that are indexed in one step, here without letting others have the lock in between
 
 
 def in_logical_order(

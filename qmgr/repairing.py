@@ -128,7 +128,7 @@ def _find(name: str, data_path: Path | None, log_path: Path | None, disk: Disk) 
     location = locations.find(name, data_path, log_path=log_path)
     if not disk.exists(location.data_dir):
         raise unknown(disk, location)
-    half = away(disk, location) or unfinished(disk, location)  # what would be made in an empty place would be hidden
+    half = away(disk, location) or unfinished(disk, location)  # a mount would hide what is made in its place
     if half:
         raise Unavailable(half, reason=Reason.Q_MGR_NAME_ERROR, name=name)
     return location
@@ -254,7 +254,7 @@ def _images(
     lacking = [place for _, place in found.queues.values() if place is None or place.media < start]
     if lacking or not found.complete:
         return None
-    head = min([found.until, *found.begun.values()])  # it may be before that of today
+    head = min([found.until, *found.begun.values()])  # it may be before the head that the log has now
     return lambda: _checkpoint_of(disk, location, config, state, found), head
 
 
