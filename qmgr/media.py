@@ -174,7 +174,7 @@ class Media:
         end = self._engine.log_own(lambda: record)
         began = clock.elapsed_ns()
         self._engine.force(end)
-        if self._log.buffer.tail not in (end, lsn.page_of(end + PAGE - 1)):  # others log: a force adds but a FILL
+        if self._log.buffer.tail not in (end, lsn.page_of(end + PAGE - 1)):  # others log: a force adds only FILL
             clock.wait(threading.Event(), min(PAUSE_FACTOR * (clock.elapsed_ns() - began) / 1e9, MAX_PAUSE_S))
 
     def _parts(self, fields: dict[str, Any], queue: Queue, start: int) -> Iterator[ImagePart]:

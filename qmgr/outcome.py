@@ -29,8 +29,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
     """What became of unit of work `number`; None where the log does not reach back to it.
 
     `since`: an LSN before which it has logged nothing; 0: not known, and then all of the log is read. Raises Mistake
-    for what is no number of a unit that was begun, Unavailable where the log can't be read or an archive that may tell
-    is away.
+    for what can't be the number of a unit, Unavailable where the log, or an archive that may tell, can't be read.
     """
     engine.check()
     if type(number) is not int or not NUMBERS_PER_EPOCH < number < engine.next_number() or type(since) is not int:
