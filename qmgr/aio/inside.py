@@ -196,7 +196,7 @@ class Inside:
         if self.forked:
             return
         caller = caller or asyncio.current_task()
-        # As with threads, units of work are not waited for where their task is over, or is the one that ends it.
+        # As with threads, a unit of work is not waited for if its task is over, or is the one that asks for the end.
         for number, task in self._began.items():
             unit = self._engine.state.uows.get(number)
             if unit is not None and (task is None or task is caller or task.done()):

@@ -280,7 +280,7 @@ class Outside:
             raise
 
     async def _await_end(self, unit: OutsideUnit, answer: "asyncio.Future[list[bytes]]") -> None:
-        """Raise what the answer to a commit or prepare is, or that it was lost, and note what is known of the end."""
+        """Await the answer to a commit or prepare, and note what it says. Raises its error, or that it was lost."""
         try:
             unit.decode(await self._answer(answer))
         except MQError as exc:
@@ -528,7 +528,7 @@ class Outside:
             return answers
 
     async def _note_lost_get(self, unit: OutsideUnit) -> None:
-        """Back it out, as nobody knows what was got in it; its next call says so."""
+        """Back the unit of work out, as nobody knows what was got in it; the next call made in it says so."""
         with contextlib.suppress(MQError):
             await self.leave(unit)
         unit.known_state, unit.get_lost = ACTIVE, True

@@ -264,7 +264,7 @@ def history_reader(log_dir: str, config: LogConfig | None) -> ReaderOf:
 
 
 def archive_away(log_dir: str, config: LogConfig | None) -> str:
-    """A sentence where the log in `log_dir` has used its archive and that is not there: what to do; else ""."""
+    """What to do where the log in `log_dir` has used its archive and that is not there, as a sentence; else ""."""
     archive = config.archive_directory if config is not None else f"{log_dir}/archive"
     return claims.away(DISK, archive, control.read(DISK, f"{log_dir}/{control.NAME}")[1].log_id, log_dir)
 

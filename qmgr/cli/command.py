@@ -275,7 +275,7 @@ def explain(exc: Exception) -> tuple[int, str]:
 
 
 def _is_of_this_process(exc: Unavailable) -> bool:
-    """Is it running the queue manager in this process that failed? Else another process has it and does not answer."""
+    """Has the queue manager failed in this process? Else another process has it and does not answer."""
     cause = exc.__cause__
     return isinstance(cause, (LogError, RecoveryError, OSError)) and not isinstance(
         cause, (BlockingIOError, ConnectionError)

@@ -1,7 +1,7 @@
 """endmqm: end a queue manager that runs as a daemon.
 
 It sends the daemon a signal, which is heard in any state, after it has made sure that the process is the one that has
-the queue manager. A daemon in another container, whose process number means nothing here, is asked by a connection.
+the queue manager. A daemon in another container, whose process number means nothing here, is asked over a connection.
 """
 
 import argparse
@@ -129,7 +129,7 @@ class Ending:
     def within(self, seconds: int, step: int, *, kill: bool) -> None:
         """End it within so many seconds: ask for `step`, then for an immediate end, and then with `kill` kill it.
 
-        Ends the command if that does not help in time.
+        Without `kill`, ends the command if it has not ended by then.
         """
         grace = min(seconds / 4, GRACE_S)
         first = seconds - (2 * grace if kill else grace)
@@ -186,7 +186,7 @@ class Ending:
 
 @contextlib.contextmanager
 def held(process: int) -> Iterator[Callable[[int], None]]:
-    """What sends signals to the process that has this number now; where there are pidfds, to no later one that has it.
+    """What sends signals to the process that has this number now; where there are pidfds, never to a later one.
 
     Raises ProcessLookupError.
     """

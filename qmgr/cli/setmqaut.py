@@ -52,7 +52,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def settled(rights: list[str], kind: str) -> tuple[list[str], list[str]]:
-    """(rights to give, rights to take away). Of two words for one right, as in `-all +put`, the narrower one counts."""
+    """(rights to give, rights to take away). Of two words for one right, as in `-all +put`, the narrower one counts.
+
+    Raises Failure where both are as narrow.
+    """
     fewest: dict[str, dict[str, int]] = {"+": {}, "-": {}}
     for word in rights:
         verbs, stands_for = meant(word[1:], kind), len(WORDS[word[1:].lower()])

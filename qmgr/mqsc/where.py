@@ -1,7 +1,7 @@
 """WHERE(attribute operator value): which of the objects that a DISPLAY finds are shown.
 
 Values are compared as they are shown: numbers as numbers, else as text. LK and NL take a value with * at its end.
-A number differs from what is none, such as NOLIMIT, or blank for what is not known; neither is more than the other.
+A number and a value that is none (NOLIMIT, or the blank of what is not known) differ, and neither is the greater one.
 Of an attribute whose values are any text, digits are text too: a description of 007 is not one of 7.
 """
 
