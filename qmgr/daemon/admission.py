@@ -13,7 +13,7 @@ from qmgr.manager import QueueManager
 from qmgr.session import Rights, Session
 from qmgr.users import Users, Verifier
 
-MAX_DENIALS = 10_000  # (user, verb, name) that are counted; beyond that counting begins anew
+MAX_DENIALS = 10_000  # counts that are kept, mostly by (user, verb, name); when there are so many, all begin anew
 MAX_DENIALS_OF_USER = 100  # of these for one user, whose further denials share one count
 
 
@@ -30,7 +30,10 @@ class Admission:
         self._denials_of: Counter[str] = Counter()  # by user: how many (user, verb, name) are counted
 
     def open(self, listener: str, peer: Peer, rights: Rights) -> Session:
-        """The session of a new client. Raises Unavailable where there are too many; the error log hears of it once."""
+        """The session of a new client. Raises as `Sessions.open`.
+
+        Where there are too many clients the error log says so, once until there is room again.
+        """
         try:
             session = self._manager.sessions.open(peer, rights)
         except Unavailable as exc:
@@ -50,7 +53,10 @@ class Admission:
         sasl.check_password(self._find, self._entropy, user, password)
 
     def _find(self, user: str) -> Verifier | None:
-        """The user's verifier. Raises NotAuthorized without the path of a bad users.json: that is for the error log."""
+        """The user's verifier; None: there is no such user. Raises NotAuthorized where users.json can't be read.
+
+        The client does not hear its path, nor what is wrong with it: that is for the error log.
+        """
         try:
             return self.users.find(user)
         except (IniError, OSError) as exc:

@@ -16,16 +16,16 @@ NEVER = 1 << 63  # nanoseconds
 
 
 class Busy(Protocol):
-    """A call that takes long."""
+    """A call that takes long, or a turn of `rounds` whose force may."""
 
     due: int  # when `on_due` is to be called, by the clock's `elapsed_ns`
 
     def on_due(self, now: int) -> None:
-        """Tell the client, without waiting, that the call is still at work; sets `due` to the next time."""
+        """Tell the client that the call is still at work, without waiting, and set `due` to the next time."""
 
 
 class Beats:
-    """Sends the heartbeats of one daemon. Thread-safe."""
+    """Sends the heartbeats of one listener. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -54,7 +54,7 @@ class Calls:
         beats: Beats,
         on_end: Callable[[Exception | None], None],
     ) -> None:
-        """`on_end` is called when nobody serves the socket any more: with what ended it, or None if its client did."""
+        """`on_end` is called when nobody serves the socket any more; see `end` for its argument."""
         self._service = service
         self._on_end = on_end
         self._clock: Clock = service.clock
@@ -166,7 +166,7 @@ class Calls:
         return None
 
     def end(self, exc: Exception | None) -> None:
-        """Nobody serves the socket any more: `exc` says why; None: its client has closed it."""
+        """Nobody serves the socket any more. `exc`: the error that ended it; None: there is nothing to report."""
         self.over.set()
         self._on_end(exc)
 
@@ -365,14 +365,17 @@ class Calls:
         return wire.pages(messages, self._begun)
 
     def _check_permitted(self, verb: str, name: str) -> None:
-        """Raises WouldWait where this thread may not wait and the call will be refused: the error log hears of that."""
+        """Raises WouldWait where a thread that may not wait would have to tell the error log of a refusal."""
         if not self._may_wait and not self._session.rights.permits(verb, name):
             raise WouldWait
 
     def _get_at_once(
         self, unit: UnitOfWork | None, name: str, limit: int, wait: float, options: GetOptions
     ) -> list[Message] | None:
-        """What can be got at once; None: the caller has to find out, or wait. Raises WouldWait without `may_wait`."""
+        """What can be got at once; None: the caller has to find out, or wait.
+
+        In a thread that may not wait it raises WouldWait instead of that.
+        """
         self._check_permitted(sessions.GET, name)
         now = (
             self._session.get_now(unit, name, limit, options, soon=self._force_soon)

@@ -165,7 +165,7 @@ class Client:
     def unit(self, number: int, flags: int) -> Begins:
         """The unit of work that a request names; begins it if it is not there and `flags` have BEGIN.
 
-        Raises UnitOfWorkEnded.
+        Raises UnitOfWorkEnded, and as `begin`.
         """
         known = self.units.get(number)
         if known is not None:
@@ -175,7 +175,10 @@ class Client:
         return self.begin(number, None)
 
     def begin(self, number: int, xid: Xid | None) -> Begins:
-        """Begin a unit of work, unless it has begun; `number` is the client's own. Raises UnitOfWorkEnded."""
+        """Begin a unit of work, unless it has begun; `number` is the client's own.
+
+        Raises UnitOfWorkEnded, and as `Session.begin`.
+        """
         with self._lock:
             known = self.units.get(number)
             if known is not None:
@@ -212,7 +215,8 @@ class Client:
     def to_back_out(self, number: int, flags: int) -> UnitOfWork | None:
         """The unit of work to back out; None: it has not begun, and its first request, if still on its way, is refused.
 
-        Raises UnitOfWorkEnded where it is over: without BEGIN it has begun, though its end may be forgotten by now.
+        Raises UnitOfWorkEnded where it is over, and where it is unknown to a request without BEGIN: it had begun then,
+        and its end is forgotten. Raises Unavailable (2009) where too many were backed out before they began.
         """
         with self._lock:  # it may begin just now, by another socket
             known = self.units.get(number)
@@ -238,7 +242,10 @@ class Client:
     # ---- browses and replays
 
     def cursor(self, messages: Iterator[Message] | Replay, check: Callable[[], None]) -> Cursor:
-        """A new cursor; `check` is called before each page. Raises Mistake (2017) when there are too many."""
+        """A new cursor; `check` is called before each page.
+
+        Raises Mistake (2017) when there are too many, Unavailable (2009) when the client is gone.
+        """
         with self._lock:
             if self.closed:
                 raise Unavailable("the connection is closed", reason=Reason.CONNECTION_BROKEN)

@@ -25,7 +25,7 @@ def start_thread(work: Work, name: str) -> threading.Thread:
 
 
 class Hands:
-    """The pool of one daemon. Thread-safe."""
+    """The pool of one listener, or of the loop that several share. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -34,7 +34,7 @@ class Hands:
         self._lock = threading.Lock()
 
     def do(self, work: Work) -> None:
-        """Have a thread do the work, which must not raise. Raises RuntimeError, MemoryError where there are no more."""
+        """Have a thread do the work, which must not raise. Raises RuntimeError, MemoryError: there is no thread."""
         with self._lock:
             if self._free:
                 self._free -= 1

@@ -336,7 +336,7 @@ class Connection:
         return self._session
 
     def _user(self, credentials: str) -> str:
-        """Who a request is from, by the client's certificate or by credentials. Raises BadRequest (401)."""
+        """Who a request is from, by the client's certificate or by credentials. Raises BadRequest (401, 400)."""
         mechanisms, user = self._listener.config.authentication, ""
         try:
             if "EXTERNAL" in mechanisms and not credentials and isinstance(self._socket, ssl.SSLSocket):
@@ -352,7 +352,7 @@ class Connection:
 
 
 def _check_host(host: str, address: str) -> None:
-    """Refuse a request that does not name this machine by an address, or as localhost. Raises BadRequest.
+    """Refuse a request for a host name other than localhost and the listener's own. Raises BadRequest (403).
 
     It may come from a web page whose own host name was made to resolve to this machine (DNS rebinding), so that a
     browser here lets it ask.

@@ -74,7 +74,7 @@ def status_of(exc: Exception) -> HTTPStatus:
             return HTTPStatus.FORBIDDEN
         case UnknownQueue():
             return HTTPStatus.NOT_FOUND
-        case TryAgain() | Unavailable() | Inhibited():  # it will pass; for a 400 a client would give up
+        case TryAgain() | Unavailable() | Inhibited():  # it passes, or an operator ends it: for a 400 clients give up
             return HTTPStatus.SERVICE_UNAVAILABLE
         case Mistake():
             return HTTPStatus.BAD_REQUEST

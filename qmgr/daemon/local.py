@@ -370,7 +370,10 @@ MECHANISM_NEEDS = {  # what a client gives `connect`, which never sends a passwo
 
 
 def authenticate(service: ServiceFace, config: ListenerConfig, sock: Socket, told: dict[str, Any]) -> tuple[str, bytes]:
-    """(the user, the last data of the mechanism for the client). Raises NotAuthorized, which the error log hears of."""
+    """(the user, "" where nobody is asked; the last data of the mechanism for the client).
+
+    Raises NotAuthorized, which the error log hears of.
+    """
     try:
         return _authenticated(service, config, sock, told)
     except NotAuthorized as exc:

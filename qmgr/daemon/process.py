@@ -159,7 +159,7 @@ class Daemon:
         threading.Thread(target=run, name=name, daemon=True).start()
 
     def _run_until(self, name: str, task: Callable[[], None], *, until: int) -> None:
-        """Do the task in a thread and wait for it, but no longer than until somebody asks for step `until`."""
+        """Do the task in a thread and wait for it, until somebody asks for step `until`: then it goes on by itself."""
         self._start_thread(name, task)
         while name not in self._done and self._step < until:
             self._wait(EXTEND_EVERY_S)
@@ -170,7 +170,7 @@ class Daemon:
         for word in self._wakeups.wait(seconds):
             if isinstance(word, Done):
                 self._done[word.task] = word
-                if word.error is not None and word.task != "start":  # whose error `run` returns
+                if word.error is not None and word.task != "start":  # a start that failed is told to who asked for it
                     self._service.say("AMQ9021", text=str(word.error))
             elif isinstance(word, Asked):
                 self._step = max(self._step, word.step)

@@ -47,7 +47,7 @@ class _Turn:
 
 
 class Rounds:
-    """The forces of one daemon, each shared by the calls that came together. Thread-safe."""
+    """The sockets of the clients of one listener, but those with TLS. Thread-safe."""
 
     def __init__(self, service: ServiceFace, beats: Beats) -> None:
         self._service = service
@@ -98,7 +98,7 @@ class Rounds:
         return start_thread(lambda: self._run(turn), "qmgr client rounds")
 
     def relieve(self, turn: "_Turn", now: int) -> None:
-        """Called by the beats: where the turn's force takes long, another thread serves the sockets without it."""
+        """For the beats: where the turn's force takes long, another thread gets the sockets that do not wait for it."""
         with self._lock:
             turn.due = turn.began + SLOW_FORCE_NS
             if turn.forcing and now < turn.due:
@@ -156,7 +156,7 @@ class Rounds:
     def _round(self, there: list[Calls], waiting: Waiting) -> int:
         """Do one request of each; answers that need a force go into `waiting`. Returns the LSN to force, 0: none."""
         highest = 0
-        needs_checkpoint = self._service.sessions.needs_checkpoint  # then calls get threads, as one has to take it
+        needs_checkpoint = self._service.sessions.needs_checkpoint  # then each call has a thread that may wait for one
         alone = not self._contended and len(there) == 1
         for calls in there:
             if calls in waiting:  # what it says before it has its answer can wait

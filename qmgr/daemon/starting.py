@@ -1,7 +1,8 @@
 """Starting a daemon, in this process or in one of its own behind the command's back; and what a failure means.
 
 In the background: a child process in a session of its own, which keeps no descriptor of ours but a pipe. On it the
-child tells how the start goes, one JSON object a line; the command waits for the one with the exit code, or the end.
+child tells how the start goes, one JSON object a line. The command waits for the one with the exit code, or for the
+end of the pipe.
 """
 
 import contextlib

@@ -33,7 +33,7 @@ MAX_UNFORCED_BYTES = 1 << 20  # of log, to the last record of this client that a
 FRAMES_PER_TURN = 64  # of one client, before others are served
 STRANGER_LIMITS = Limits(head=6144, headers=50, body=2048)  # until CONNECT is accepted
 MAX_HEAD_BYTES, MAX_HEADERS = 64 << 10, 500  # afterwards
-FAULTS = {Reason.CONNECTION_BROKEN, Reason.UNEXPECTED_ERROR}  # for the error log, as frames that can't be read are
+FAULTS = {Reason.CONNECTION_BROKEN, Reason.UNEXPECTED_ERROR}  # told to the error log, as bad frames are
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux
 KEEPALIVE = [  # a peer whose machine is gone is found out within four minutes, also without heart-beats
     (getattr(socket, name), value)

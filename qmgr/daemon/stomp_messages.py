@@ -109,7 +109,7 @@ def _flag(name: str, value: str, reason: Reason = Reason.PERSISTENCE_ERROR) -> b
 
 
 def _until(milliseconds: int, wall_us: int) -> float | None:
-    """Seconds from now; a moment that has passed becomes the shortest time: the message expires as any other."""
+    """Seconds from now; None for 0. A moment that has passed becomes the shortest time: it expires as any other."""
     return _seconds(milliseconds / 1000 - wall_us / 1e6) if milliseconds else None
 
 

@@ -187,7 +187,7 @@ class Subscription:
         return self._accepting if self.ack is Ack.AUTO else list(self._to_send)
 
     def take(self, number: int) -> list[Delivery]:
-        """The deliveries that an ACK or NACK of this number is for; they wait for no other one."""
+        """The deliveries that an ACK or NACK of this number is for: they do not wait for one any more."""
         numbers = [number] if self.ack is Ack.INDIVIDUAL else [*takewhile(number.__ge__, self.sent)]
         done = self._acknowledged(numbers)
         self.pump_soon()
@@ -244,7 +244,7 @@ class Subscription:
         """Number the delivery, and note the ids by which an ACK may name it.
 
         In 1.2 that is `ack`, else `message-id`, which some clients of 1.2 use as well. So where a message has the id of
-        another one, its number is added to that header.
+        another one that waits, its number is added to that header.
         """
         group = self._group
         group.sent += 1
@@ -266,7 +266,7 @@ class Subscriptions:
     def __init__(self, channel: Channel, session: Session) -> None:
         self.channel = channel
         self.session = session
-        self.waiting: dict[str, tuple[Subscription, int]] = {}  # by id that an ACK may name
+        self.waiting: dict[str, tuple[Subscription, int]] = {}  # by id: what an ACK of it is for
         self.by_message_id = channel.dialect.version != "1.2"
         self.held = self.bytes = 0  # messages to be sent, or sent and not acknowledged; of their bodies
         self.kept = 0  # bytes of bodies that transactions have acknowledged, which `bytes` counts too
