@@ -136,7 +136,7 @@ class Consuming:
     ) -> None:
         """Take the messages that the batch names, have `work` process them, and leave a mark, in one unit of work.
 
-        Does nothing where the mark says that this was done. Raises Mistake where it is of other messages.
+        Does nothing where there is a mark of this batch already. Raises Mistake where that is of other messages.
         """
         key = Key(query, f"consume {self.queue}")
         table = batch()  # Spark computes it here, while nothing is held
@@ -182,7 +182,7 @@ class Consuming:
         return left.set_column(place, "backout_count", now)
 
     def _got(self, qm: Manager, unit: Unit, wanted: "list[Wanted]") -> "Iterator[tuple[Wanted, Message]]":
-        """Get the wanted messages, all of one id. A get by id takes the first one with it, so that is browsed before.
+        """Get the wanted messages, all of one id. A get takes the first with that id, so a browse looks at it before.
 
         Raises Mistake where another one is before one that is wanted, and where they can't be distinguished.
         """
@@ -290,10 +290,10 @@ class Wanted:
 
 
 def wanted_of(batch: "pa.Table") -> list[Wanted]:
-    """The messages that the rows of a batch are of, in the order of the log. Raises Mistake.
+    """The messages that the rows of a batch are of, by `lsn` and `position`, else in the order of the rows.
 
-    `lsn` and `position` identify a message. Without them rows with the same id are of one message, unless they differ
-    in `put_time`, `body_length` or `body`.
+    These two identify a message. Without them rows with the same id are of one message, unless they differ in
+    `put_time`, `body_length` or `body`. Raises Mistake where a row has no id.
     """
     ids = batch.column("message_id").to_pylist()
     if None in ids:

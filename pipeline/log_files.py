@@ -221,7 +221,7 @@ class LogFiles:
                 )
 
     def _lacks(self, extents: Extents, newest: int, since: int) -> bool:
-        """Does the extent `newest` lie behind `since`, where a record ends, and is not there?"""
+        """Is the extent `newest` missing, and does it lie behind `since`, where a record ends?"""
         return newest > (since - 8) // self.extent_bytes and not extents.has(newest)
 
     def _newest(self, disk: Disk) -> int:
@@ -229,7 +229,7 @@ class LogFiles:
         return self._control_state(disk)[1]
 
     def grown(self, since: int, disk: Disk | None = None) -> bool:
-        """May the log go on behind `since`, a result of `end`, or have lost that? Much cheaper than `end`."""
+        """May `end` find more than its earlier result `since`, or that what came since is lost? Much cheaper."""
         disk = disk or PosixDisk()
         durable, newest = self._control_state(disk)
         if durable > since:
@@ -387,7 +387,10 @@ def _logged_durable(extents: Extents, start: int, end: int) -> int:
 
 
 def _last_end(extents: Extents, since: int, durable: int) -> int:
-    """The end of the last record that ends at or before `durable`; `since` where none ends between the two."""
+    """The end of the last record that ends at or before `durable`.
+
+    Where none ends between: `since`, or where the first extent begins if that is behind it.
+    """
     size = extents.history.extent_bytes
     first = max(since, min(extents.history.places(), default=1) * size)
     for sequence in range((durable - 1) // size, first // size - 1, -1):

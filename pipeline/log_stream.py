@@ -130,10 +130,10 @@ class LogStream(DataSourceStreamReader):
         return first, last
 
     def next_end(self, start: int, max_bytes: int | None, last: int | None = None) -> int:
-        """Where a batch that begins at `start` is to end: with the durable log, or after `max_bytes` of it.
+        """Where a batch that begins at `start` is to end: where the durable log ends, or after `max_bytes` at most.
 
-        But one record is read at least, and nothing behind `last`, where one ends. Raises LogDamaged where the log is
-        not the one any more that it was.
+        A first record that is longer comes whole. `last`, where a record ends, is a further bound. Raises LogDamaged
+        where the log is not the one any more that it was.
         """
         sleep(max(0.0, self._idle_since + POLL_S - monotonic()))
         log = self.log()

@@ -246,7 +246,10 @@ def compare(qm: Manager, mark: Mark, key: Key, now: Fingerprint) -> None:
 
 
 def refuse_left_over(qm: Manager, query: str, batch: int, parts: frozenset[str]) -> None:
-    """Raises Mistake where a part that the batch does not have now has done it, or a later one: it is another batch."""
+    """Raises Mistake where a part that the batch has not got now has a mark of it, or of a later batch.
+
+    The batch was divided otherwise then, and what that part had may be there twice.
+    """
     left = [mark for mark in listed(qm, query) if mark.batch >= batch and mark.key.part not in (*parts, ALL)]
     for mark in left:
         if mark.batch > batch:

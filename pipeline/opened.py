@@ -118,7 +118,7 @@ class Extents:
             self.close()
 
     def _file_or_none(self, sequence: int) -> File | None:
-        """The extent; None: the log ends before it, which a reader finds out by looking for it."""
+        """The extent; None: the log ends before it. Raises LogDamaged where there are extents from there on."""
         try:
             self._file(sequence)
             return _Reopened(self, sequence)

@@ -269,7 +269,7 @@ class QueueWriter(DataSourceArrowWriter):
         return part.put(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All is durable already. Raises Mistake where the batch was divided otherwise before."""
+        """All is durable already. With a writeId: raises Mistake where the batch was divided otherwise before."""
         if self.life is None:
             _refuse_left_over(self.reach, messages, self.batch)
 
@@ -311,7 +311,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
 
 @attrs.frozen
 class Notes:
-    """Notes beside a query's checkpoint, if that is a folder of this machine: the last batch that was put, its parts.
+    """A file in a query's checkpoint, if that is a folder of this machine: the last batch that was put, and its parts.
 
     A queue manager that is put back from an older copy, or recovered to an earlier moment, has lost batches or parts of
     one, and their marks with them: Spark goes on behind these all the same; only these notes show it.

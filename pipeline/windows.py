@@ -99,7 +99,7 @@ def windows(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterator[
 
 
 def _of_extent(extents: Extents, start: int, end: int, wanted: Wanted) -> Iterator[Window]:
-    """By the extent's index; from where that does not fit, or without one, from frame to frame."""
+    """Those of one extent, read by its index; without one, or from where it does not fit, from frame to frame."""
     index = extents.index(start // extents.history.extent_bytes)
     if index is not None:
         lsns = lsns_of(index, extents.history.extent_bytes)
@@ -131,7 +131,7 @@ def _stretch(
 ) -> Window | None:
     """The stretch's blocks, checked by the index, with the rest of the last record's frame. Raises _Unfit.
 
-    Where few of its records may be wanted these alone; None: no record may.
+    Where only few of its records may be wanted, these alone; None: none may be.
     """
     places = lsns[stretch.low : stretch.high]
     if chosen is not None:

@@ -209,7 +209,7 @@ def width_of(text: str) -> int:
 
 
 def width_for(span: int) -> int:
-    """The length of a window, in microseconds, for a log of `span` microseconds: the shortest for not too many."""
+    """The length of a window for a log of `span`, both in microseconds: the shortest of WIDTHS for not too many."""
     return next((width for width in WIDTHS if span <= width * MAX_WINDOWS), WIDTHS[-1])
 
 
