@@ -95,7 +95,7 @@ class Channel(asyncio.Protocol):
         return None if self._answer is None else self._heard
 
     def time_out(self, why: str) -> None:
-        """The daemon sent nothing about the call for too long."""
+        """Close the channel, as the daemon sent nothing about the call for too long; the call fails with `why`."""
         self._timed_out = why
         self.close()
 
@@ -175,7 +175,7 @@ class Pool:
         return channel if channel in self._all else await self.take()  # it was lost meanwhile
 
     async def take_to_wait(self) -> Channel:
-        """The same for a get that waits. Raises Unavailable (2025) too."""
+        """As `take`, for a get that waits. Raises Unavailable (2025) where as many wait as may."""
         most = self.link.calls - 1
         if self._waiting_gets >= most:
             raise too_many_wait(most, self.name)
@@ -189,7 +189,7 @@ class Pool:
         return channel
 
     def _keep(self, opening: "asyncio.Task[Channel]") -> None:
-        """Who wanted it was cancelled meanwhile: it is there for others."""
+        """Done callback of an opening whose caller was cancelled meanwhile: the channel is there for others."""
         if not opening.cancelled() and opening.exception() is None and opening.result() in self._all:
             self.free(opening.result())
 
@@ -263,7 +263,7 @@ class Pool:
         return Unavailable(text, name=self.name)
 
     def watch_timeout(self) -> None:
-        """There is a call whose answer may not come in time."""
+        """Have `_check_timeouts` look in time at a call that was just made."""
         if self._timer is None and self.link.timeout is not None:
             self._timer = self.loop.call_later(self.link.timeout, self._check_timeouts)
 

@@ -29,7 +29,10 @@ class Connection:
         self.name = backend.name
 
     async def close(self) -> None:
-        """Units of work that are open are backed out. A second time does nothing."""
+        """Close it: open units of work are backed out, and a queue manager in this process ends, as by `end`.
+
+        A second time does nothing.
+        """
         await self._backend.close()
 
     async def __aenter__(self) -> Self:

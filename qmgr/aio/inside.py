@@ -72,7 +72,7 @@ class Inside:
 
     @property
     def forked(self) -> bool:
-        """Is this a child process, which the queue manager tells that it can't use it?"""
+        """Is this a fork of the process that has the queue manager? All calls are refused there."""
         return self._manager._state == "forked"
 
     # ---- units of work
@@ -218,7 +218,10 @@ def _leave(unit: Uow, task: "asyncio.Task[Any]") -> None:
 
 
 class ReadAhead(Generic[T]):
-    """An iterator of the queue manager whose messages are fetched a few at a time. It begins with the first of them."""
+    """An iterator of the queue manager whose messages are fetched a few at a time.
+
+    The iterator is made when the first message is asked for.
+    """
 
     def __init__(self, inside: Inside, begin: Callable[[], Iterator[T]]) -> None:
         self._inside = inside

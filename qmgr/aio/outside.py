@@ -91,7 +91,7 @@ class OutsideUnit:
             raise BackedOut(f"{self.named} was backed out when its connection was lost; back it out and start it again")
 
     def check_whole(self) -> None:
-        """The same for a call that counts on all that was sent."""
+        """As `check`, for a call that counts on all that was sent."""
         self.check()
         if self.sends_lost:
             raise BackedOut(
@@ -100,7 +100,10 @@ class OutsideUnit:
             )
 
     def backout_request(self) -> bytes:
-        """Its first request, which may be on its way, is refused then; not where it may be committed or prepared."""
+        """The request that backs it out.
+
+        Where no commit or prepare was asked for, the daemon also refuses a first request that is still on its way then.
+        """
         never = self.known_state is ACTIVE and not self.end_asked
         return wire.request(wire.BACKOUT, wire.BEGIN if never else self.begin_flag, self.session_number)
 
@@ -157,7 +160,7 @@ class Outside:
     # ---- the session
 
     async def _connected(self) -> Pool:
-        """The session; another one where it was lost."""
+        """The session; a new one where the last was lost. Raises Unavailable (2018: closed), and as a new `Link`."""
         running_loop()
         if not self._closed:
             self._pool.link.check(self.name)
@@ -175,7 +178,7 @@ class Outside:
 
     @property
     def forked(self) -> bool:
-        """Is this a child process, in which nothing of it is of any use?"""
+        """Is this a fork of the process that has connected? Nothing of the session can be used there."""
         return self._pool.link.forked
 
     async def close(self) -> None:

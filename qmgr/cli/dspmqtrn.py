@@ -47,7 +47,7 @@ def brief(each: TransactionInfo) -> str:
 
 
 def full(each: TransactionInfo) -> Iterator[str]:
-    """The lines that people and their scripts know."""
+    """The lines of one unit of work, in a form that people and their scripts rely on."""
     yield f"AMQ7056: Transaction number {access.number_text(each.number)} is {each.state.value}."
     if each.xid is not None:
         gtrid, bqual = each.xid.gtrid, each.xid.bqual

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _last(name: str, data_path: str | None) -> Picture:
-    """Of a queue manager that nobody runs: what it published when it ended, or last before that."""
+    """What a queue manager that nobody runs has published last, with a warning that says when. Raises Failure."""
     last = access.last_published(name, data_path)
     if last is None:
         raise Failure(NOT_AVAILABLE, "AMQ8146E", f"queue manager {name!r} is not running, so its log is not written.")

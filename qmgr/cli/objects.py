@@ -56,7 +56,7 @@ def name_of(kind: str) -> str:
 
 
 def definitions(kind: str, name: str | None, manager: str) -> bool:
-    """Are the definitions meant (too)? With `-t all` if `name` is None, ends in `*` or is that of the queue manager."""
+    """Are the definitions meant (too)? Of all types if `name` is None, ends in `*` or is that of the queue manager."""
     return kind in DEFINITIONS or (kind in ALL and (name is None or name.endswith("*") or name == manager))
 
 

@@ -51,7 +51,7 @@ def verify(text: str) -> MqscResult:
 
 
 def undone(text: str, exc: MQError) -> MqscResult:
-    """Of commands that could not be brought to the queue manager, since the connection is lost, say."""
+    """The result of commands that could not be brought to the queue manager, since the connection is lost, say."""
     checked = check(text)
     failures = checked.commands - checked.errors
     told = f"{refusal(exc)}\n" if failures else ""

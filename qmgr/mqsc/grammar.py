@@ -39,12 +39,12 @@ def attribute(word: str, value: Value, python: str, default: Any = None) -> Attr
 
 
 def idle(word: str, value: Value, default: Any) -> Attribute:
-    """One without effect here, of which another value than the default would promise something."""
+    """An attribute without effect here: another value than the default would be a promise, and is refused."""
     return Attribute(word=word, value=value, default=default)
 
 
 def harmless(word: str, value: Value, default: Any) -> Attribute:
-    """One without effect here, of which any value may be given."""
+    """An attribute without effect here, of which any value is accepted."""
     return Attribute(word=word, value=value, default=default, any_value=True)
 
 
@@ -222,7 +222,7 @@ QMGR = table(
 
 
 def defaults(table: Table) -> dict[str, Any]:
-    """Of an object that MQSC defines, by their names in Python: those of IBM MQ."""
+    """The values of an object that MQSC defines and says nothing of: IBM MQ's, by their names in Python."""
     return {row.python: row.default for row in table.values() if row.python}
 
 

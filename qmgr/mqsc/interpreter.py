@@ -347,7 +347,7 @@ class Interpreter:
 
 
 def _damage(info: QueueInfo) -> list[str]:
-    """A depth alone would not tell a damaged queue from an empty one."""
+    """The line that a damaged queue gets: its depth alone would not tell it from an empty one."""
     return [f"AMQ8149E: Object {info.name} damaged: {info.damaged}"] if info.damaged else []
 
 
