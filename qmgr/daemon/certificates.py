@@ -48,12 +48,12 @@ def _moment(der: bytes, at: int) -> datetime.datetime:
 
 
 def _inside(der: bytes, at: int) -> int:
-    """Where the content of the element begins."""
+    """Where the content begins of the element at `at`: behind its tag and its length."""
     return at + 2 + (der[at + 1] & ~LONG if der[at + 1] & LONG else 0)
 
 
 def _behind(der: bytes, at: int) -> int:
-    """Where the next element begins."""
+    """Where the element at `at` ends, and the next one begins."""
     inside = _inside(der, at)
     length = int.from_bytes(der[at + 2 : inside], "big") if der[at + 1] & LONG else der[at + 1]
     return inside + length

@@ -205,7 +205,7 @@ class Client:
         return UnitOfWorkEnded(f"unit of work {told[0]} is {told[1].value}; begin another one")
 
     def ended(self, number: int, unit: UnitOfWork) -> None:
-        """It is committed or backed out."""
+        """Note that a unit of work was committed or backed out: a request that names it from now on hears so."""
         ended = self._ended
         ended[number] = unit.id, unit.state  # first, so that another thread always finds it in one of the two
         self.units.pop(number, None)

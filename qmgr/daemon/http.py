@@ -102,7 +102,7 @@ class HttpListener:
         connection.leave_strangers()
 
     def refuse(self) -> None:
-        """Connections that are there may go on until their clients close them, or `close` does."""
+        """Take no new connections and users. Those that are there get one more answer each, unless `close` is first."""
         self.refusing = True
         self._stop_listening()
 

@@ -121,7 +121,7 @@ class LocalListener:
         start_thread(lambda: self._serve(sock), f"qmgr {self._place.name} client")
 
     def _leave_strangers(self, sock: Socket) -> None:
-        """It is no stranger any more."""
+        """The socket counts no more among the strangers: it is known now, or closed."""
         known = self._by_socket.pop(sock, None)
         if known is not None:
             self._strangers.leave(known[0])

@@ -44,7 +44,7 @@ class StartReporter(Protocol):
     """Who hears of the start: a terminal, or the command that waits for it."""
 
     def line(self, text: str) -> None:
-        """What is going on."""
+        """A line about the start, for people."""
 
     def ready(self) -> None:
         """Clients may come."""

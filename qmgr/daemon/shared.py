@@ -39,12 +39,12 @@ class Shared:
         self.manager.say(amq, **inserts)
 
     def check_may_end(self) -> None:
-        """Raises Mistake."""
+        """Raises Mistake (2298): only the application itself ends its queue manager."""
         text = f"queue manager {self.manager.name!r} is an application's, which shares it; end it there"
         raise Mistake(text, reason=Reason.FUNCTION_NOT_SUPPORTED, name=self.manager.name)
 
     def ask_to_end(self, mode: str) -> None:
-        """Raises Mistake."""
+        """Raises as `check_may_end`."""
         self.check_may_end()
 
 

@@ -99,7 +99,7 @@ class _LostTransport(asyncio.Transport):
         return True
 
     def abort(self) -> None:
-        """It is."""
+        """There is nothing left to abort."""
 
 
 LOST = _LostTransport()
@@ -318,7 +318,7 @@ class Connection(asyncio.Protocol):
             run()
 
     def _stopped(self) -> bool:
-        """No frame is taken for now."""
+        """Is no frame to be taken for now?"""
         behind = self._lsn - self._listener.forcer.safe
         if self._paused or self._held_up or self.closed or self._pending >= MAX_PENDING or behind >= MAX_UNFORCED_BYTES:
             return True
@@ -339,7 +339,7 @@ class Connection(asyncio.Protocol):
             self._listener.loop.call_later(OVERRUN_POLL_S, self._resume)
 
     def _resume(self) -> None:
-        """What stopped frames may be over."""
+        """Take frames again, unless something still forbids it; called when that may be over."""
         if self._is_sender and not self.closed and self._listener.overrun():
             self._listener.loop.call_later(OVERRUN_POLL_S, self._resume)
             return
@@ -399,7 +399,7 @@ class Connection(asyncio.Protocol):
                 self._commands.go_on()
 
     def acknowledge(self, receipt: str) -> None:
-        """RECEIPT, once all that was done so far is safe."""
+        """Send a RECEIPT, once all that was done so far is safe."""
         self.after(self._lsn, lambda: self.send_frame("RECEIPT", {"receipt-id": receipt}))
 
     def after(self, lsn: int, action: Callable[[], None]) -> None:
@@ -438,7 +438,7 @@ class Connection(asyncio.Protocol):
     # ---- the end
 
     def fail(self, error: MQError, receipt: str | None = None) -> None:
-        """ERROR, after the replies that are due; then close. What the client had begun is backed out at once."""
+        """Send ERROR after the replies that are due, and close. What the client had begun is backed out at once."""
         if self.closed:
             return
         if isinstance(error, FrameError) or error.reason in FAULTS:
@@ -482,7 +482,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def cut(self) -> None:
-        """At once, whatever is on its way."""
+        """Close the connection at once, whatever is on its way."""
         self._end_session(in_order=False)
         self._closing = True
         self._transport.abort()

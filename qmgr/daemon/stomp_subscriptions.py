@@ -100,7 +100,7 @@ class Subscription:
                 self._channel.fail(exc)
 
     def take_more(self) -> None:
-        """The same, but raises what `deliver` does: UnknownQueue, NotAuthorized, Inhibited …"""
+        """As `pump`, but raises what `Session.deliver` does: UnknownQueue, NotAuthorized, Inhibited …"""
         room = self._room()
         if room <= 0:
             self._unwatch()
@@ -154,7 +154,7 @@ class Subscription:
             raise
 
     def _queue_for_client(self, taken: list[Delivery], lsn: int) -> None:
-        """They are for the client, once the log is safe up to there."""
+        """Have deliveries sent to the client, once the log is safe up to the LSN."""
         self._accepting = []
         self._to_send += taken
         self._unforced += len(taken)
@@ -295,7 +295,7 @@ class Subscriptions:
         new.take_more()
 
     def unsubscribe(self, headers: dict[str, str]) -> None:
-        """What the client has not acknowledged returns to its place, uncounted."""
+        """End a subscription: what the client has not acknowledged returns to its place, uncounted. Raises Mistake."""
         name = headers.get("id", headers.get("destination", ""))
         subscription = self._by_name.pop(name, None)
         if subscription is None:
@@ -350,7 +350,7 @@ class Subscriptions:
         return size
 
     def release_kept(self, size: int) -> None:
-        """So many of them are not kept any more."""
+        """A transaction has ended: `size` bytes of bodies that it has kept are free."""
         full = self.full
         self.kept -= size
         self.bytes -= size

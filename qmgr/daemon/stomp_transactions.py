@@ -23,7 +23,7 @@ class Transaction:
 
 
 class Transactions:
-    """By the names that the client gave them."""
+    """The open transactions of one connection, by the names that the client gave them."""
 
     def __init__(self, session: Session, release_kept: Callable[[int], None]) -> None:
         """`release_kept(bytes)` is called at the end of a transaction, with the size of the bodies that it has kept."""
@@ -60,12 +60,12 @@ class Transactions:
             raise SyncpointLimit(text)
 
     def commit(self, name: str) -> Outcome:
-        """The LSN to force before the client hears of it. Raises BackedOut (2003)."""
+        """Commit; the LSN to force before the client hears of it, or work for a thread. Raises BackedOut (2003)."""
         transaction = self._end(name)
         return self._give_back(transaction, self._session.commit_later(transaction.unit))
 
     def abort(self, name: str) -> Outcome:
-        """The same; messages that it has acknowledged return to their queues."""
+        """Back out: messages that it has acknowledged return to their queues. Returns the same as `commit`."""
         transaction = self._end(name)
         return self._give_back(transaction, self._session.backout_later(transaction.unit))
 
@@ -77,7 +77,7 @@ class Transactions:
         return transaction
 
     def _give_back(self, transaction: Transaction, lsn: int) -> Outcome:
-        """The unit of work has ended, at the LSN, whatever has become of these."""
+        """Give back what was NACKed; the unit of work has ended, at `lsn`, whatever becomes of that."""
         if not transaction.refused:
             return lsn
         back = self._session.reject_without_waiting(transaction.refused, late=True)

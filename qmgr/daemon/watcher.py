@@ -52,7 +52,7 @@ class Watcher:
         return watch
 
     def remove(self, sock: Socket, watch: Watch) -> None:
-        """Before it is closed here, or read."""
+        """Stop watching a socket, before it is closed here or read."""
         with self._lock:
             if not self._ended:
                 self._forget(sock, watch)
@@ -70,7 +70,7 @@ class Watcher:
 
     @contextlib.contextmanager
     def watching(self, sock: Socket, call: Callable[[], object]) -> Iterator[Watch]:
-        """While a call waits that will be answered by this socket."""
+        """Watch a socket while the block lasts, in which a call waits whose answer it will carry."""
         watch = self.add(sock, call)
         try:
             yield watch
