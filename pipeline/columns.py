@@ -104,7 +104,7 @@ class Columns:
 
     @property
     def _headers(self) -> Array:
-        """Of the record of each row."""
+        """The header of each row's record."""
         if self._headers_made is None:
             whole = self._batch.headers.view(f"V{HEADER.itemsize}")  # much faster than field by field
             self._headers_made = whole[self._found.record].view(HEADER)

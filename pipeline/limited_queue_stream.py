@@ -5,4 +5,4 @@ from pipeline.queue_stream import QueueStream
 
 
 class LimitedQueueStream(QueueStream, LimitedLogStream):
-    """Its methods are those of the two."""
+    """What is read as in a QueueStream, how much of it as in a LimitedLogStream."""

@@ -46,7 +46,7 @@ class LogFiles:
         return History(disk, self.directories, self.log_id, self.extent_bytes)
 
     def extents(self, disk: Disk) -> Extents:
-        """To be closed."""
+        """The extents, to be read; the caller closes them."""
         return Extents(disk, self.history(disk), self.epoch_from, self.epoch)
 
     def reader(self, history: History) -> LogReader:

@@ -184,7 +184,7 @@ def target_of(schema: StructType) -> pa.Schema:
 
 
 def microseconds(moment: datetime.datetime) -> int:
-    """Since 1970-01-01 UTC."""
+    """A moment as microseconds since 1970-01-01 UTC."""
     return (moment - EPOCH) // datetime.timedelta(microseconds=1)
 
 

@@ -162,7 +162,7 @@ def _reached(qm: Manager, key: Key, batch: int) -> Mark | None:
 
 
 def _begin(qm: Manager, key: Key, patience: float, clock: Clock) -> Unit:
-    """Begin the unit of work that there is one of at a time."""
+    """Begin the unit of work of a part, of which there is one at a time. Raises TryAgain when `patience` is over."""
     deadline = clock.elapsed_ns() + int(patience * 1e9)
     while True:
         try:

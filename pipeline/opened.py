@@ -229,7 +229,7 @@ class _Reopened(ReadOnly):
         return self._extents.place(self._sequence).size
 
     def close(self) -> None:
-        """They are closed together."""
+        """Does nothing: the extents are closed together."""
 
 
 class Retries:

@@ -129,7 +129,7 @@ def _version() -> tuple[int, ...]:
 
 
 def _prepare(version: tuple[int, ...]) -> None:
-    """The environment of a Java that this process is going to start, and of the Pythons that it will start."""
+    """Set this process's environment for the Java that it starts, and the Pythons that Java starts. Raises Mistake."""
     os.environ.update(java.environment(os.environ, newest=21 if version == (4, 1) else None))
     if shutil.which("bash") is None:
         raise Mistake("Spark is started by bash, and there is none on the path: install it")
@@ -142,7 +142,7 @@ def _fork_quietly() -> None:
 
 
 def _in_pieces(settings: dict[str, str]) -> dict[str, str]:
-    """The same with a number of pieces for shuffles that small logs are done with soonest, unless one is given."""
+    """These settings, and as many pieces for shuffles as suit small logs best, unless a number is there."""
     if PIECES in settings:
         return settings
     least = str(2 * (os.cpu_count() or 1))
@@ -150,7 +150,7 @@ def _in_pieces(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _at_full_speed(settings: dict[str, str]) -> dict[str, str]:
-    """The same with a collector that does no work beside the tasks, unless somebody has chosen one."""
+    """These settings, and a collector that does no work beside the tasks, unless somebody has chosen one."""
     given = [settings.get(JAVA_OPTIONS, ""), *(os.environ.get(name, "") for name in TOLD_TO_JAVA)]
     if COLLECTOR.search(" ".join(given)):
         return settings
@@ -158,6 +158,6 @@ def _at_full_speed(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _quietly(settings: dict[str, str]) -> dict[str, str]:
-    """The same with a log that is silent; `spark.log.level` makes it speak again."""
+    """These settings, and a log that is silent; `spark.log.level` makes it speak again."""
     quiet = f"-Dlog4j2.configurationFile=file:{QUIET}"
     return settings | {JAVA_OPTIONS: f"{settings.get(JAVA_OPTIONS, '')} {quiet}".strip()}

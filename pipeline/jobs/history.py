@@ -144,7 +144,7 @@ class _Lake:
         return GOOD
 
     def _known(self, since: int | None) -> Manifest:
-        """What the lake has; or it begins now, by a manifest without runs."""
+        """The lake's manifest; where there is none, or one without runs, a new one without runs is written."""
         known = lake_of(self._log, self._folder)
         if known is None or not known.runs:
             known = Manifest(log_id=self._log.log_id.hex(), start=self._first(since))
@@ -154,7 +154,7 @@ class _Lake:
         return known
 
     def _refuse_another(self, before: Manifest) -> None:
-        """Raise Failure where the lake is not the one any more that the run began with: the lock is not seen there."""
+        """Raise Failure where another job has changed the lake since `before`: its lock does not hold there."""
         if manifest.load(self._folder) != before:
             raise Failure(
                 f"another job has changed the lake in {self._folder} meanwhile: locks do not hold on that file system "
