@@ -146,7 +146,7 @@ class Columns:
             buffers = [validity(self._is_put), pa.py_buffer(none), pa.py_buffer(b"")]
             return pa.Array.from_buffers(kind, len(self._found), buffers)
         place = np.arange(len(begin))
-        if (begin[1:] < end[:-1]).any():  # of a few records that were read the long ones lie behind the others
+        if (begin[1:] < end[:-1]).any():  # in a sparse window long records lie behind the others
             order = np.argsort(begin, kind="stable")
             begin, end = begin[order], end[order]
             place[order] = place.copy()

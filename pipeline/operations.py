@@ -109,7 +109,7 @@ class Operations:
     sequence: Ints
     ordinal: Ints
     message: Ints  # where it begins in the data
-    end: Ints  # and ends
+    end: Ints  # where it ends there
 
     def only(self, which: Any) -> "Operations":
         return Operations(*(getattr(self, name)[which] for name in FIELDS))

@@ -158,7 +158,7 @@ class Pool:
     async def take(self) -> Channel:
         """Wait for a channel that nobody uses. Raises Broken, MQError."""
         if self.link.forked:
-            raise Broken("it is the parent's")  # who has left no room, perhaps
+            raise Broken("it is the parent's")  # before it waits: the parent's calls may have taken all slots
         check_loop(self.loop)  # before anything is asked: the answer would come there
         await self._slots.acquire()
         if self.link.broken:  # since it stood in line

@@ -64,7 +64,7 @@ class Inside:
     async def run(self, call: Callable[[], T]) -> T:
         """Make a call in a thread. It goes on when this task is cancelled."""
         if self._threads is None or self.forked:
-            return call()  # it has ended, or is the parent's, and says so
+            return call()  # it raises: the queue manager has ended, or is the parent's
         check_loop(self._loop)
         made = self._loop.run_in_executor(self._threads, call)
         made.add_done_callback(forget)

@@ -47,7 +47,7 @@ def start(name: str, *, data_path: Path | None = None) -> Opening[QueueManager]:
 
     async def begin() -> QueueManager:
         starting = in_thread(partial(manager.start, name, data_path=data_path))
-        return QueueManager(Inside(await to_the_end(starting)))  # what is started has somebody who ends it
+        return QueueManager(Inside(await to_the_end(starting)))  # not cut off: somebody has to end what is started
 
     return Opening(begin)
 

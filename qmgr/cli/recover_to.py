@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     except AlreadyExists as exc:
         raise Failure(EXISTS, "AMQ8110E", str(exc)) from exc
     except IniError:
-        raise  # of the original: no argument of ours
+        raise  # the original's qm.ini is wrong, not an argument: IniError is a Mistake too
     except Mistake as exc:
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", str(exc)) from exc
     except InUse as exc:

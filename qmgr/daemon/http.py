@@ -134,7 +134,7 @@ class Connection:
         self._socket = accepted
         self._address = address
         self._hung_up = False
-        self._read = b""  # and not used yet
+        self._read = b""  # what has come and is not used yet
         self._session: Session | None = None
         self._credentials: str | None = None  # that the session was opened with
         self.stranger: Stranger | None = None  # until it has one

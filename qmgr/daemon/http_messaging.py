@@ -43,7 +43,7 @@ PLAIN = "!#$&'()*+/:<=>?@[]^`{|}"  # what stands for itself in a property
 QUERIES = {"messageId", "correlationId", "wait", "limit"}
 HEX_ID = re.compile("[0-9A-Fa-f]{48}")
 MAX_WAIT_MS = 24 * 3600 * 1000
-CHECK_EVERY_S = 1.0  # of waiting, whether the client is there
+CHECK_EVERY_S = 1.0  # while a get waits: between two looks whether the client is there
 DEFAULT_LIMIT, MAX_LIMIT = 10, 10_000
 
 

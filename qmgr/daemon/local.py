@@ -46,9 +46,9 @@ class Place:
 
     name: str  # for errors and threads
     listener: str  # for operators
-    bind: Callable[[], tuple[Socket, Callable[[], None]]]  # and what undoes it
+    bind: Callable[[], tuple[Socket, Callable[[], None]]]  # the socket, and what undoes it
     welcome: Callable[[Socket], Socket]  # makes a socket that was accepted ready for frames
-    peer: Callable[[Socket, dict[str, Any]], tuple[Peer, Rights, bytes]]  # and a proof; raises NotAuthorized
+    peer: Callable[[Socket, dict[str, Any]], tuple[Peer, Rights, bytes]]  # third: a proof for it; raises NotAuthorized
 
 
 class LocalListener:

@@ -247,7 +247,7 @@ class Rounds:
         self._forget(calls)
         if exc is None or isinstance(exc, Gone):
             calls.end(exc)
-        else:  # which is said in the error log
+        else:  # the error log hears of it, which may take waiting
             self._do_elsewhere(partial(calls.end, exc), partial(calls.end, None))
 
     def _forget(self, calls: Calls) -> None:

@@ -192,7 +192,7 @@ class Service:
     def _say_if_few_descriptors(self) -> None:
         """Warn at the start: a client for which no descriptor is left gets no answer at all."""
         left = 0
-        with contextlib.suppress(OSError), socket.socket() as lowest:  # that is free
+        with contextlib.suppress(OSError), socket.socket() as lowest:  # its number is the lowest free one
             left = max(0, self.disk.max_descriptors() - lowest.fileno())
         if left < MIN_DESCRIPTORS:
             self.say("AMQ9035", count=left)

@@ -29,7 +29,7 @@ from qmgr.logged import Outcome
 HIGH_WATER_BYTES = 256 << 10  # that wait to be sent
 MAX_PENDING = 1000  # actions that wait for a force
 OVERRUN_POLL_S = 0.05  # until it is asked again whether a checkpoint has caught up
-MAX_UNFORCED_BYTES = 1 << 20  # of log, to the last record of this client that a force is waited for
+MAX_UNFORCED_BYTES = 1 << 20  # of log, from where it is safe to the last record of this client
 FRAMES_PER_TURN = 64  # of one client, before others are served
 STRANGER_LIMITS = Limits(head=6144, headers=50, body=2048)  # until CONNECT is accepted
 MAX_HEAD_BYTES, MAX_HEADERS = 64 << 10, 500  # afterwards
@@ -48,7 +48,7 @@ class Timing:
     """Seconds."""
 
     connect: float = 10.0  # until CONNECT is accepted
-    frame: float = 60.0  # for a frame that was begun; for a client to read
+    frame: float = 60.0  # for a frame that was begun to be complete; for a slow client to read anything
     beat: float = 1.0  # the shortest time between two heart-beats of ours
     wanted_beat: float = 10.0  # the shortest time between two of the client's that we ask for
     tolerance: float = 2.0  # times the agreed time without a word from a client, and it is gone

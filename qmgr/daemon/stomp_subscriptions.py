@@ -23,7 +23,7 @@ PREFETCH = 100  # messages sent and not acknowledged, unless SUBSCRIBE says othe
 MAX_PREFETCH = 1000
 MAX_SUBSCRIPTIONS = 100  # of a connection
 MAX_HELD = 5000  # messages that one connection holds
-MAX_HELD_BYTES = 64 << 20  # of their bodies, which are in memory as long
+MAX_HELD_BYTES = 64 << 20  # of the bodies of these, which stay in memory
 BATCH = 32  # messages taken at a time
 MAX_ID_CHARS = 255
 NOT_KEPT = ("browser", "exclusive", "activemq.exclusive")
@@ -76,7 +76,7 @@ class Subscription:
         self.ack = ack
         self.name = name if named else None
         self.sent: dict[int, Sent] = {}  # by the number of sending, in that order
-        self._accepting: list[Delivery] = []  # with ack:auto, until there is room in the log for saying so
+        self._accepting: list[Delivery] = []  # with ack:auto: taken, and not logged as got for want of room
         self._to_send: deque[Delivery] = deque()
         self._unforced = 0  # so many of `_to_send`, the last ones, wait for a force
         self._group = group

@@ -25,7 +25,7 @@ class Notifier:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                     sender.setblocking(False)
                     sender.sendto(text.encode(), self._address)
-            except BlockingIOError:  # it takes few at a time, of all that it has started
+            except BlockingIOError:  # its queue is full: that is short, and for all its services
                 self.unsaid = fields
             except OSError:
                 pass
