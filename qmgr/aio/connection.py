@@ -29,7 +29,7 @@ class Connection:
         self.name = backend.name
 
     async def close(self) -> None:
-        """Close it: open units of work are backed out, and a queue manager in this process ends, as by `end`.
+        """Close the connection, which backs out open units of work; a queue manager in this process ends as by `end`.
 
         A second time does nothing.
         """

@@ -34,7 +34,7 @@ class Hands:
         self._lock = threading.Lock()
 
     def do(self, work: Work) -> None:
-        """Have a thread do the work, which must not raise. Raises RuntimeError, MemoryError: there is no thread."""
+        """Have a thread do the work, which must not raise. Raises RuntimeError, MemoryError for want of threads."""
         with self._lock:
             if self._free:
                 self._free -= 1

@@ -48,7 +48,7 @@ class Place:
     listener: str  # for operators
     bind: Callable[[], tuple[Socket, Callable[[], None]]]  # the socket, and what undoes it
     welcome: Callable[[Socket], Socket]  # makes a socket that was accepted ready for frames
-    peer: Callable[[Socket, dict[str, Any]], tuple[Peer, Rights, bytes]]  # third: a proof for it; raises NotAuthorized
+    peer: Callable[[Socket, dict[str, Any]], tuple[Peer, Rights, bytes]]  # with a proof for it; raises NotAuthorized
 
 
 class LocalListener:
