@@ -816,6 +816,19 @@ def test_row_44_an_extent_of_a_linear_log_whose_part_belongs_into_another_file_i
         begun(disk.crash(KEEP_ALL), log_type=LogType.LINEAR)
 
 
+@pytest.mark.parametrize("log_type", LogType)
+def test_row_42_a_log_that_was_never_started_makes_its_directory_anew_where_that_is_lost(log_type: LogType) -> None:
+    disk = SimDisk()
+    at_rest.create(disk, config(log_type=log_type), ID)
+    disk.sync_dir("/")
+    for path in disk.files("/log/active"):
+        disk.unlink(path)
+    disk.rmdir("/log/active")
+    log = begun(disk, log_type=log_type)[1]
+    log.force(append(log, b"put"))
+    assert restarted(disk, log_type=log_type) == [b"put"]
+
+
 def test_an_extent_that_was_let_go_of_stays_gone_after_a_crash() -> None:
     """Else it could be there again though one behind it is not: before a gap."""
     disk, log = made(log_type=LogType.LINEAR)
