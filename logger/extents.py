@@ -12,7 +12,7 @@ import attrs
 from logger import control, extent, lsn
 from logger.border import suspect_files
 from logger.crc import crc32
-from logger.disk import PAGE, Disk, File, make_dirs
+from logger.disk import PAGE, Disk, File, make_and_keep_dirs
 from logger.errors import LogDamaged
 from logger.extent import Extent, ExtentHeader, decode_header, file_name, is_blank, number_of
 from logger.progress import GiveWay, no_pause
@@ -90,8 +90,8 @@ class Extents(ABC):
                     lsn=expected * self._extent_bytes,
                 )
             self._open(header, read_only=read_only)
-        if not read_only:
-            make_dirs(self._disk, self.directory)  # it may be lost with files that held nothing yet, as they may be
+        if not read_only and not self._by_sequence:
+            make_and_keep_dirs(self._disk, self.directory)  # lost, perhaps, with files that held nothing yet
 
     def _open(self, header: ExtentHeader, *, read_only: bool = False) -> None:
         path, disk = self.path_of(header.number), self._disk
