@@ -91,7 +91,17 @@ class Extents(ABC):
                 )
             self._open(header, read_only=read_only)
         if not read_only and not self._by_sequence:
-            make_and_keep_dirs(self._disk, self.directory)  # lost, perhaps, with files that held nothing yet
+            self._check_directory()
+
+    def _check_directory(self) -> None:
+        """See that files, which hold nothing yet where they are missing, can be made anew. Raises LogDamaged."""
+        if not self._disk.exists(self.directory):  # this may be a file system that is away
+            raise LogDamaged(
+                f"the directory of the log's extents {self.directory} is not there; mount its file system or bring it "
+                f"back, or, if it is gone for good, make it: nothing was written to this log yet",
+                path=self.directory,
+            )
+        make_and_keep_dirs(self._disk, self.directory)  # made by hand, perhaps, and not durable
 
     def _open(self, header: ExtentHeader, *, read_only: bool = False) -> None:
         path, disk = self.path_of(header.number), self._disk

@@ -216,7 +216,7 @@ def test_a_queue_that_is_damaged_is_told_by_strmqm(daemons: Daemons) -> None:
     "spoil, code, words",
     [
         (spoil_log, 23, "AMQ7017E.*amqhlctl"),
-        (remove_extents, 23, "AMQ7017E.*S0000000.LOG"),
+        (remove_extents, 23, "AMQ7017E.*/log/QM1/active is not there; mount"),
         (remove_log, 100, "AMQ7064E.*LogPath.*no such directory"),
         (put_a_file_for_the_log, 100, "AMQ7064E.*LogPath.*no such directory"),
         (empty_log, 100, "AMQ7064E.*LogPath.*no log in it"),

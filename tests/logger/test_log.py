@@ -817,13 +817,16 @@ def test_row_44_an_extent_of_a_linear_log_whose_part_belongs_into_another_file_i
 
 
 @pytest.mark.parametrize("log_type", LogType)
-def test_row_42_a_log_that_was_never_started_makes_its_directory_anew_where_that_is_lost(log_type: LogType) -> None:
+def test_row_42_a_log_that_was_never_started_wants_its_directory_and_makes_its_files_anew(log_type: LogType) -> None:
     disk = SimDisk()
     at_rest.create(disk, config(log_type=log_type), ID)
     disk.sync_dir("/")
     for path in disk.files("/log/active"):
         disk.unlink(path)
     disk.rmdir("/log/active")
+    with pytest.raises(LogDamaged, match="extents /log/active is not there; mount its file system or bring it"):
+        begun(disk, log_type=log_type)
+    disk.mkdir("/log/active")
     log = begun(disk, log_type=log_type)[1]
     log.force(append(log, b"put"))
     assert restarted(disk, log_type=log_type) == [b"put"]
