@@ -242,7 +242,7 @@ def summed(name: str) -> str:
         return f"sum(size({name}))"
     if kind in ("STRING", "BINARY"):
         return f"sum(length({name}))"
-    return f"sum(cast({name} as bigint))" if kind in ("BOOLEAN", "TIMESTAMP") else f"sum({name})"
+    return f"sum(cast({name} as bigint))" if kind in ("BOOLEAN", "TIMESTAMP_LTZ") else f"sum({name})"
 
 
 def through_spark(path: Path, cores: int, turns: int) -> dict[str, list[tuple[Read, Sums]]]:

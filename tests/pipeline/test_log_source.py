@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 import qmgr
+from benchmarks.pipeline import summed
 from logger.errors import LogDamaged, LogError, NotInLog
 from logger.extent import DATA
 from pipeline.filters import Filters
@@ -545,3 +546,9 @@ def test_each_use_of_a_table_shows_what_there_was_when_it_was_loaded(
         assert counts(log) == before
         assert log.count() == before[0]
         assert counts(load())[1] == 21
+
+
+def test_what_the_benchmark_sums_up_is_a_whole_number_of_each_column(spark: "SparkSession") -> None:
+    """Else Spark's sums, and those of one plain process, are not the same."""
+    nothing = spark.createDataFrame([], DDL).selectExpr(*map(summed, COLUMNS))
+    assert {field.dataType.simpleString() for field in nothing.schema} == {"bigint"}
