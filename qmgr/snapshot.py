@@ -504,28 +504,35 @@ class StateSnapshot:
             segment = queue.segments.setdefault(target.number, new)
             segment.make_room(len(append.sizes))
         while number < append.cell + len(append.sizes):
-            work = 0
             with lock:
-                while work < 2 * YIELD_EVERY_MESSAGES and (item := next(items, None)) is not None:
-                    if isinstance(item, Entry):
-                        entries: Sequence[Entry] = (item,)
-                    elif item.made is not None:
-                        entries = item.made
-                    else:
-                        queue.place(item, segment.number, number)
-                        number += item.count
-                        work += 1
-                        continue
-                    for entry in entries:
-                        if entry.status == GONE:
-                            segment.mark_gone(number, append.sizes[number - append.cell])
-                        else:
-                            entry.segment, entry.cell = segment.number, number
-                        number += 1
-                    work += len(entries)
+                number = self._place_some(queue, append, items, segment, number)
             self._state.give_way()
         with lock:
             queue.extend(segment, append.blocks, append.length)
+
+    def _place_some(
+        self, queue: Queue, append: _Append, items: Iterator[Entry | Batch], segment: Segment, number: int
+    ) -> int:
+        """Give the next of them their cells, from `number` on; return the cell that follows. The lock is held."""
+        work = 0
+        while work < 2 * YIELD_EVERY_MESSAGES and (item := next(items, None)) is not None:
+            if isinstance(item, Entry):
+                entries: Sequence[Entry] = (item,)
+            elif item.made is not None:
+                entries = item.made
+            else:
+                queue.place(item, segment.number, number)
+                number += item.count
+                work += 1
+                continue
+            for entry in entries:
+                if entry.status == GONE:
+                    segment.mark_gone(number, append.sizes[number - append.cell])
+                else:
+                    entry.segment, entry.cell = segment.number, number
+                number += 1
+            work += len(entries)
+        return number
 
     def give_up(self, *, named: bool) -> None:
         state = self._state
