@@ -39,7 +39,7 @@ from qmgr.ini import AutoConfig, Config, LogManagement, Tuning
 from qmgr.locations import Location
 from qmgr.missing import away, half, lacks_ini_only, unknown
 from qmgr.objects import QmgrDefinition, check_flag, with_attributes
-from qmgr.ownership import LOG_LOCK, Ownership, lock_log, own, refuse_root
+from qmgr.ownership import LOG_LOCK, Ownership, lock_log, own, refuse_inside_another, refuse_root
 from qmgr.translated import translated
 from recovery import checkpoint
 from recovery.checkpoint import Checkpoint, decode_file, encode_file, put_in_place, write_new
@@ -120,6 +120,8 @@ def _create(
         if f"{disk.real_path(location.data_dir)}/".startswith(f"{disk.real_path(location.log_dir)}/"):
             what = f"the log of queue manager {name!r} can't lie where its data is, nor in a directory above that"
             raise Mistake(f"{what}; give another log path")
+        for path in (location.data_dir, location.log_dir):
+            refuse_inside_another(disk, path, location)
         refuse_root(disk, f"{location.data_root}/mqs.ini", name)
         mqsini.read(disk, f"{location.data_root}/mqs.ini")  # raises before anything is made where it can't be edited
         directory = location.data_dir.rsplit("/", 1)[1]

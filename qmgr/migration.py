@@ -14,7 +14,7 @@ from qmgr.ini import Config, LogManagement
 from qmgr.locations import Location
 from qmgr.missing import unknown
 from qmgr.objects import mangle
-from qmgr.ownership import LOG_LOCK, Ownership, lock_log, own, refuse_root
+from qmgr.ownership import LOG_LOCK, Ownership, lock_log, own, refuse_inside_another, refuse_root
 from qmgr.reword import reworded
 from qmgr.translated import translated
 from recovery import checkpoint
@@ -172,6 +172,7 @@ class _Migration:
             return
         if new.startswith(f"{old}/") or old.startswith(f"{new}/"):
             raise Mistake(f"the log can't move from {old} to {new}: one of them lies in the other")
+        refuse_inside_another(self._disk, new, self._location)
         self._check_ini_writable({"LogPath": new})
         disk, archive = self._disk, _config(self._disk, self._location).log.archive_path
         if archive is not None and f"{archive}/".startswith(f"{old}/"):

@@ -5,7 +5,7 @@ import sys
 
 from logger.disk import Disk, Lock
 from logger.errors import LogInUse
-from qmgr.errors import InUse, Reason, Unavailable, command_in
+from qmgr.errors import InUse, Mistake, Reason, Unavailable, command_in
 from qmgr.locations import Location
 from qmgr.missing import unknown
 
@@ -19,6 +19,15 @@ def refuse_root(disk: Disk, path: str, name: str) -> None:
         why = f"this is user {owner!r}'s, who could not open what root leaves there; be that user"
         denied = PermissionError(errno.EPERM, why, path)
         raise Unavailable(f"{why}: {path}", reason=Reason.NOT_AUTHORIZED, name=name) from denied
+
+
+def refuse_inside_another(disk: Disk, path: str, location: Location) -> None:
+    """Refuse a place in another queue manager's data directory: it goes when that one is deleted. Raises Mistake."""
+    own_dir, above = disk.real_path(location.data_dir), disk.real_path(path)
+    while above := above.rpartition("/")[0]:
+        if above != own_dir and all(disk.exists(f"{above}/{name}") for name in ("qm.ini", LOG_LOCK)):
+            text = f"{path} lies in the directory of another queue manager, {above}, and would be deleted with that"
+            raise Mistake(f"{text}; give another path", name=location.name)
 
 
 def refuse_without_gil(name: str) -> None:

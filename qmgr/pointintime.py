@@ -29,7 +29,7 @@ from qmgr.errors import AlreadyExists, Mistake
 from qmgr.locations import Location
 from qmgr.missing import away, unfinished, unknown
 from qmgr.objects import check_progress
-from qmgr.ownership import LOG_LOCK, lock_log, own, refuse_root
+from qmgr.ownership import LOG_LOCK, lock_log, own, refuse_inside_another, refuse_root
 from qmgr.resource import Resource
 from qmgr.survey import Survey, past_damage, rebuilt, survey
 from qmgr.translated import translated
@@ -82,6 +82,7 @@ def recover_to(
         if not disk.exists(source.ini):
             raise unknown(disk, source)
         refuse_target(disk, target)
+        refuse_inside_another(disk, target.data_dir, target)
         refuse_root(disk, source.data_dir, name)
         refuse_root(disk, f"{target.data_root}/mqs.ini", name)
         held = own(disk, source, None, command="qm recover-to")

@@ -13,7 +13,7 @@ import pytest
 import qmgr
 from logger.disk import PAGE, PosixDisk, make_dirs
 from logger.errors import LogError
-from qmgr import creation, locations, mqsini, ownership
+from qmgr import creation, locations, migration, mqsini, ownership, pointintime
 from qmgr.creation import remove_tree
 from qmgr.errors import InUse
 from recovery.errors import RecoveryError
@@ -647,6 +647,29 @@ def test_a_log_where_the_data_is_or_above_it_is_refused(data: str, logs: str) ->
     with pytest.raises(qmgr.Mistake, match="can't lie where its data is, nor in a directory above"):
         qmgr.create(NAME, data_path=data, log_path=logs, disk=disk, clock=SimClock())
     assert disk.list("/made") == []
+
+
+@pytest.mark.parametrize("inner", ["", "/queues", "/errors/deep"])
+def test_a_place_in_the_directory_of_another_queue_manager_is_refused(tmp_path: Path, inner: str) -> None:
+    """The deletion of that one would take the data, or the log, of this one along."""
+    other, small = tmp_path / "link" / "qmgrs" / "A", {"log_file_pages": 64}
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to("data")
+    (tmp_path / "qm.ini").write_text("a template, say")  # which makes no queue manager's directory of this one
+    qmgr.create("A", data_path=tmp_path / "data", **small)
+    before = PosixDisk().list(f"{other}{inner}")
+    for data, logs in ((tmp_path / "data", f"{other}{inner}"), (f"{other}{inner}", tmp_path / "elsewhere")):
+        with pytest.raises(qmgr.Mistake, match="lies in the directory of another queue manager"):
+            qmgr.create("B", data_path=data, log_path=logs, **small)
+    qmgr.create("B", data_path=tmp_path / "data", **small)
+    with pytest.raises(qmgr.Mistake, match="lies in the directory of another queue manager"):
+        migration.migrate_log("B", data_path=tmp_path / "data", log_path=f"{other}{inner}")
+    with pytest.raises(qmgr.Mistake, match="lies in the directory of another queue manager"):
+        pointintime.recover_to("B", f"{other}{inner}", time_us=1, data_path=tmp_path / "data")
+    assert PosixDisk().list(f"{other}{inner}") == before
+    assert not (tmp_path / "elsewhere").exists()
+    qmgr.delete("A", data_path=tmp_path / "data")
+    qmgr.start("B", data_path=tmp_path / "data").end()
 
 
 def test_a_creation_that_failed_takes_no_lock_from_who_creates_it_next(
