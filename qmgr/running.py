@@ -66,7 +66,7 @@ class Running(ABC):
         self._state = "starting"
         self.recreated: dict[str, str] = {}  # queues that the start builds again: what they have then, and why
         self._wake_pending = False  # it has stopped, and not all who wait have heard of it
-        why = "there was no memory to say why"  # these are made while there is some
+        why = "no memory, or no stack, was left to say why"  # these are made while there is some
         self._no_words = Unavailable(f"queue manager {self.name!r} has stopped: {why}; start it again", name=self.name)
         self._no_words_for_log = LogClosed(f"the queue manager has stopped: {why}")
         self._process = disk.process()

@@ -9,6 +9,7 @@ import dis
 import errno
 import functools
 import importlib
+import inspect
 import itertools
 import os
 import signal
@@ -772,6 +773,40 @@ def test_row_57_where_each_allocation_fails_for_a_while_log_and_memory_are_never
         if there is not None:
             assert there == [(bodies(world.qm, name), world.qm.queue(name).depth) for name in ("A", "B")], first
         world.qm.abandon()
+
+
+def at_depth(depth: int, call: Callable[[], object]) -> object:
+    return at_depth(depth - 1, call) if depth else call()
+
+
+@pytest.mark.interpreted  # what is compiled counts no calls
+@pytest.mark.parametrize("verb", ["put", "put_many", "alter_queue", "checkpoint"])
+def test_a_call_without_stack_is_done_or_undone_and_nobody_hears_that_memory_was_short(verb: str) -> None:
+    world = World()
+    world.qm.define_queue("A")
+    calls: dict[str, tuple[int, Callable[[], object]]] = {
+        "put": (1, lambda: world.qm.put("A", b"1")),
+        "put_many": (2, lambda: world.qm.put_many("A", [b"1", b"2"])),
+        "alter_queue": (0, lambda: world.qm.alter_queue("A", description="x")),
+        "checkpoint": (0, lambda: world.qm.checkpoint()),
+    }
+    puts, call = calls[verb]
+    refused = 0
+    limit = sys.getrecursionlimit()
+    for depth in range(limit - len(inspect.stack(0)) - 120, limit):
+        before = len(bodies(world.qm, "A"))
+        try:
+            at_depth(depth, call)
+        except RecursionError:
+            refused += 1
+        else:
+            assert len(bodies(world.qm, "A")) == before + puts
+        if not world.qm.healthy:
+            with pytest.raises(qmgr.Unavailable, match=r"recursion depth|RecursionError|no stack"):
+                world.qm.queues()
+            world.crash(LOSE_ALL)
+        assert len(bodies(world.qm, "A")) in (before, before + puts)
+    assert refused > 0
 
 
 @pytest.mark.interpreted
