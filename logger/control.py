@@ -19,7 +19,7 @@ import attrs
 from logger.config import LogType
 from logger.crc import crc32
 from logger.disk import Disk, File, write_whole
-from logger.errors import LogDamaged
+from logger.errors import LogDamaged, refuse_later
 
 HEADER = struct.Struct("<8sIIQ")
 MAGIC = b"QMGRCTL1"
@@ -53,8 +53,9 @@ class ControlState:
 FIELDS = attrs.fields_dict(ControlState)  # others are of a later version, which works without them within a format
 
 
-def decode(copy: bytes) -> tuple[int, ControlState] | None:
-    """(number, state) of one copy, or None when it is not whole."""
+def decode(copy: bytes, path: str = "") -> tuple[int, ControlState] | None:
+    """(number, state) of one copy, or None when it is not whole. Raises LaterFormat, if given the file's path."""
+    refuse_later(copy, MAGIC, path)
     if len(copy) < HEADER.size:
         return None
     magic, crc, length, number = HEADER.unpack_from(copy)
@@ -68,13 +69,13 @@ def decode(copy: bytes) -> tuple[int, ControlState] | None:
 
 
 def read(disk: Disk, path: str) -> tuple[int, ControlState]:
-    """The newest whole copy in the control file at `path`. Raises LogDamaged when there is none."""
+    """The newest whole copy in the control file at `path`. Raises LogDamaged when there is none, LaterFormat."""
     try:
         file = disk.open_read(path)
     except FileNotFoundError:
         raise LogDamaged(f"the log control file {path} is missing; restore it from a backup", path=path) from None
     try:
-        whole = whole_copies(file)
+        whole = whole_copies(file, path)
     finally:
         file.close()
     if not whole:
@@ -84,9 +85,9 @@ def read(disk: Disk, path: str) -> tuple[int, ControlState]:
     return whole[0]
 
 
-def whole_copies(file: File) -> list[tuple[int, ControlState]]:
-    """Those of the two copies that are whole, newest first."""
-    copies = [decode(file.read(at, COPY_BYTES)) for at in (0, COPY_BYTES)]
+def whole_copies(file: File, path: str = "") -> list[tuple[int, ControlState]]:
+    """Those of the two copies that are whole, newest first. Raises LaterFormat, if given the file's path."""
+    copies = [decode(file.read(at, COPY_BYTES), path) for at in (0, COPY_BYTES)]
     return sorted((copy for copy in copies if copy is not None), key=lambda copy: -copy[0])
 
 

@@ -3,6 +3,7 @@
 LogError
 ├── LogDamaged   AMQ6767: something that was durable can't be read; an operator decides
 │   ├── NotAsConfigured   the log is whole, but not as its configuration says
+│   ├── LaterFormat   nothing is wrong with it: a later version of this program wrote it
 │   ├── NotInLog   what was asked for is not in the log
 │   └── ExtentGone   there is no extent so old any more: it was removed or used again
 ├── LogFailed    AMQ6708/6709: a write or sync failed; the log is closed for good until a restart
@@ -36,6 +37,25 @@ class NotAsConfigured(LogDamaged):
     def __init__(self, text: str, attribute: str, *, path: str) -> None:
         super().__init__(text, path=path)
         self.attribute = attribute
+
+
+class LaterFormat(LogDamaged):
+    """A file, or a record, of a format that came after this version: only the version that wrote it can read it."""
+
+
+def later_format(path: str, what: str) -> LaterFormat:
+    text = f"{path} {what}, which this version does not read; start the queue manager with the version that wrote it"
+    return LaterFormat(text, path=path)
+
+
+def refuse_later(data: bytes, magic: bytes, path: str) -> None:
+    """Raise LaterFormat where `data` begins with `magic` but for a higher version as the last character.
+
+    `path`: of the file; without one nothing is raised.
+    """
+    version = data[len(magic) - 1 : len(magic)]
+    if path and data.startswith(magic[:-1]) and magic[-1:] < version <= b"9":
+        raise later_format(path, f"is of format {version.decode()}")
 
 
 class NotInLog(LogDamaged):

@@ -25,6 +25,7 @@ import attrs
 
 from logger.crc import crc32
 from logger.disk import HUGE_PAGE, PAGE, Disk, File
+from logger.errors import refuse_later
 from logger.progress import GiveWay, no_pause
 
 HEADER = struct.Struct("<8sII16sQQI4xQ64x")
@@ -72,8 +73,9 @@ class ExtentHeader:
         return (MAGIC + crc32(rest).to_bytes(4, "little") + rest).ljust(PAGE, b"\0")
 
 
-def decode_header(page: bytes) -> ExtentHeader | None:
-    """The header in an extent's first page, or None when it is not whole."""
+def decode_header(page: bytes, path: str = "") -> ExtentHeader | None:
+    """The header in an extent's first page, or None when it is not whole. Raises LaterFormat, if it has `path`."""
+    refuse_later(page, MAGIC, path)
     if len(page) < HEADER.size:
         return None
     magic, crc, number, log_id, sequence, extent_bytes, epoch, time = HEADER.unpack_from(page)

@@ -128,7 +128,7 @@ class Extents(ABC):
         except FileNotFoundError:
             return None
         try:
-            header, size = decode_header(file.read(0, PAGE)), file.size()
+            header, size = decode_header(file.read(0, PAGE), path), file.size()
             lost = header is None and is_blank(file)
             whole = size >= extent.DATA + self._extent_bytes
             by_records = self._part_by_records(file, number) if header is None and whole else (0, 0)

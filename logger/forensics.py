@@ -14,7 +14,7 @@ from logger import extent
 from logger.compressed import open_plain
 from logger.crc import crc32
 from logger.disk import PAGE, Disk, File
-from logger.errors import LogDamaged
+from logger.errors import LaterFormat, LogDamaged
 from logger.extent import DATA, ExtentHeader, decode_header, file_name, is_blank
 from logger.frame import Frame
 from logger.reader import WINDOW_BYTES, ExtentView, LogReader, whole_frames
@@ -43,7 +43,7 @@ class Seen:
 
 
 def extent_files(disk: Disk, directory: str) -> list[Seen]:
-    """The extent files in `directory`, by number."""
+    """The extent files in `directory`, by number. Raises LaterFormat."""
     found = []
     for name in disk.list(directory):
         number = extent.number_of(name)
@@ -51,7 +51,7 @@ def extent_files(disk: Disk, directory: str) -> list[Seen]:
             path = f"{directory}/{name}"
             file = disk.open_read(path)
             try:
-                header, size = decode_header(file.read(0, PAGE)), file.size()
+                header, size = decode_header(file.read(0, PAGE), path), file.size()
                 if header is None and is_blank(file):
                     size = 0  # as good as empty
             finally:
@@ -103,6 +103,8 @@ class Evidence:
         try:
             for record in reader.records(start, durable=durable):
                 count, last = count + 1, record.kind
+        except LaterFormat:
+            raise
         except LogDamaged as exc:
             damage = exc
         finally:

@@ -119,6 +119,16 @@ def decode(page: memoryview, at: int, lsn: int, seed: int) -> Frame | None:
     return Frame(lsn, next_start(lsn + length), epoch, uow, time, durable, kind, flags, page[at + HEADER.size : end])
 
 
+def is_later(page: memoryview, lsn: int, seed: int) -> bool:
+    """Is what `page` begins with a whole frame with LSN `lsn` of a later version? Its CRC tells it from damage."""
+    if len(page) < HEADER.size:
+        return False
+    magic, crc, length, _, own, _, _, _, _, _, version = HEADER.unpack_from(page)
+    if own != lsn or magic != MAGIC or version <= VERSION or not HEADER.size <= length <= len(page):
+        return False
+    return bool(crc32(page[8:length], seed) == crc)
+
+
 def lsn_at(page: memoryview) -> int:
     """The LSN that a frame at the beginning of `page` claims; 0 where there is no header."""
     return int(HEADER.unpack_from(page)[4]) if len(page) >= HEADER.size else 0

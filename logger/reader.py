@@ -12,7 +12,7 @@ from typing import NamedTuple
 from logger import frame, lsn
 from logger.crc import crc32
 from logger.disk import PAGE, File
-from logger.errors import LogDamaged
+from logger.errors import LogDamaged, later_format
 from logger.extent import DATA, SPARES
 from logger.integrity import Spare, choose, open_spare
 
@@ -293,7 +293,14 @@ class LogReader:
         )
 
     def _tail_or_damage(self, at: int, durable: int) -> None:
-        """The frame at `at` does not check out: return when that is the torn end of the log, raise when damage."""
+        """The frame at `at` does not check out: return when that is the torn end of the log, raise when damage.
+
+        Raises LaterFormat where a later version wrote it: that is no end.
+        """
+        view = self._view
+        if view is not None and view.start <= at < view.end and frame.is_later(view.read(at, NO_END), at, self._seed):
+            said = f"has a record of a later format at {lsn.text(at)}"
+            raise later_format(self._name(at // self._extent_bytes), said)
         witness = durable if durable > self.end else self._durable_beyond(at)
         if witness <= self.end:
             self._check_spares()

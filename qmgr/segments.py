@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 
 from logger.crc import crc32
 from logger.disk import NO_FILE, PAGE, Disk, File, make_dirs
+from logger.errors import refuse_later
 from qmgr.objects import is_mangled
 from qmgr.openfiles import OpenFiles, segment_path
 from recovery.errors import NotRecoverable, QueueDamaged
@@ -549,11 +550,12 @@ class SegmentReader:
     def check(self, segment: Segment) -> None:
         """Is the file there, the right one, and as long as it should be? Its cells are looked at when they are read.
 
-        Raises NotRecoverable for one of an earlier format: nothing is wrong with it.
+        Raises NotRecoverable for one of an earlier format, LaterFormat: nothing is wrong with it.
         """
         path = self.path(segment)
         header = self._read(segment, 0, HEADER.size)
         expected = encode_header(self._log_id, self._queue, segment.number)
+        refuse_later(header, MAGIC, path)
         if header == MAGIC_V1 + expected[len(MAGIC_V1) :]:
             raise NotRecoverable(
                 f"segment {path} is of format 1, which this version does not read; start the queue manager with the "

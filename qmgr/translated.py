@@ -5,7 +5,7 @@ import errno
 from collections.abc import Iterator
 
 from logger.disk import NO_SPACE, retry_advice
-from logger.errors import LogDamaged, LogError
+from logger.errors import LaterFormat, LogDamaged, LogError
 from qmgr.errors import OWNER_ADVICE, Damaged, Reason, Unavailable
 from recovery.errors import RecoveryError
 
@@ -22,7 +22,8 @@ def translated(name: str, done: str) -> Iterator[None]:
     try:
         yield
     except (LogDamaged, RecoveryError) as exc:
-        way = f"; `qm repair --check -m {name}` says what can be mended" if done == "started" else ""
+        mends = done == "started" and not isinstance(exc, LaterFormat)
+        way = f"; `qm repair --check -m {name}` says what can be mended" if mends else ""
         raise Damaged(f"queue manager {name!r} can't be {done}: {exc}{way}", name=name) from exc
     except LogError as exc:
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}", name=name) from exc

@@ -27,7 +27,7 @@ from logger import lsn
 from logger.clock import Clock
 from logger.crc import crc32
 from logger.disk import NO_SPACE, RETRYABLE, Disk, read_whole, size_of, write_whole
-from logger.errors import LogClosed
+from logger.errors import LogClosed, refuse_later
 from logger.log import Log
 from recovery.errors import CheckpointDamaged
 from recovery.records import CheckpointMark, Kind
@@ -72,8 +72,9 @@ def encode_file(checkpoint: Checkpoint, catalogue: list[bytes]) -> bytes:
     return MAGIC + crc32(rest).to_bytes(4, "little") + rest
 
 
-def decode_file(data: bytes) -> tuple[Checkpoint, list[bytes]] | None:
-    """(checkpoint, catalogue), or None when the file is not whole."""
+def decode_file(data: bytes, path: str = "") -> tuple[Checkpoint, list[bytes]] | None:
+    """(checkpoint, catalogue), or None when the file is not whole. Raises LaterFormat, if given the file's path."""
+    refuse_later(data, MAGIC, path)
     if len(data) < HEADER.size:
         return None
     magic, crc, length = HEADER.unpack_from(data)
@@ -93,7 +94,7 @@ def read_files(disk: Disk, directory: str, log_id: bytes) -> list[tuple[Checkpoi
     for name in (NAME, PREVIOUS):
         path = f"{directory}/{name}"
         try:
-            decoded = decode_file(read_whole(disk, path))
+            decoded = decode_file(read_whole(disk, path), path)
         except FileNotFoundError:  # or a queue manager that runs has just made it the previous one
             continue
         if decoded is not None and decoded[0].log_id != log_id.hex():

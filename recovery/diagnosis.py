@@ -120,6 +120,12 @@ TABLE = (
         "correct LogPath in qm.ini, or restore data and log from one backup; where only the checkpoint files are "
         "wrong, move them away and repair again",
     ),
+    Row(
+        "later_format",
+        "a file, or a record in it, is of a later format than this version reads",
+        Cure.REFUSE,
+        "start the queue manager with the version that wrote it",
+    ),
     Row("no_log", "there is no extent of a log", Cure.REFUSE, "restore from one backup; or LogPath is wrong"),
 )
 ROWS = {row.name: row for row in TABLE}

@@ -20,6 +20,7 @@ from logger.at_rest import active_path, control_path
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk, read_whole
+from logger.errors import LaterFormat
 from logger.forensics import Chain, Evidence, extent_files, most_common
 from logger.frame import END, FILL, PAD
 from recovery import checkpoint
@@ -65,6 +66,9 @@ def examine(
     examiner = _Examiner(disk, data_dir, config, counters, images, media)
     try:
         return examiner.run()
+    except LaterFormat as exc:
+        examiner.refuse("later_format", exc.path)
+        return Examination(findings=tuple(examiner.findings))
     except Refused:
         return Examination(findings=tuple(examiner.findings))
 
@@ -124,7 +128,7 @@ class _Examiner:
             self.note("control_missing", self.control)
             return []
         data = read_whole(self.disk, self.control)
-        copies = [control.decode(data[at : at + control.COPY_BYTES]) for at in (0, control.COPY_BYTES)]
+        copies = [control.decode(data[at : at + control.COPY_BYTES], self.control) for at in (0, control.COPY_BYTES)]
         whole = sorted((copy for copy in copies if copy is not None), key=lambda copy: -copy[0])
         if not whole:
             self.note("control_no_whole_copy", self.control)
@@ -140,7 +144,7 @@ class _Examiner:
         for name in (checkpoint.NAME, checkpoint.PREVIOUS):
             path = f"{self.data_dir}/{name}"
             if self.disk.exists(path):
-                decoded = decode_file(read_whole(self.disk, path))
+                decoded = decode_file(read_whole(self.disk, path), path)
                 if decoded is not None:
                     found.append(CheckpointFile(path, *decoded))
                     continue

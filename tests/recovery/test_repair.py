@@ -1293,6 +1293,17 @@ def test_ini_pages_differ(past: Past) -> None:
     refused(life, "ini_pages_differ", says="set LogFilePages=64")
 
 
+@pytest.mark.parametrize("where", ["control", "checkpoint", "extent"])
+def test_later_format(past: Past, where: str) -> None:
+    """What is made of the other files would have nothing of what only that one has."""
+    life = past.fork()
+    path = {"control": CONTROL, "checkpoint": NEWEST, "extent": past.middle[1]}[where]
+    poke(life, path, 7, b"9")
+    found = refused(life, "later_format", says="start the queue manager with the version that wrote it")
+    assert path in "\n".join(found.lines())
+    assert f"{path} is of format 9" in refused_by_start(life)
+
+
 def test_ini_type_differs(past: Past) -> None:
     life = past.fork()
     text = life.disk.peek(INI)

@@ -1,0 +1,67 @@
+"""What a later version wrote is refused by name and left alone: it is neither damaged nor a torn tail."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import qmgr
+from logger import buffer, control, lsn
+from tests.qmgr.world import DATA, NAME, World
+from tests.sim.disk import SimDisk
+from tests.sim.loss import KEEP_ALL
+
+LOG = f"{DATA}/log/{NAME}"
+CONTROL = f"{LOG}/{control.NAME}"
+PLACES = {
+    "the-first-copy-of-the-control-file": (CONTROL, 0),
+    "the-second-copy-of-the-control-file": (CONTROL, control.COPY_BYTES),
+    "the-checkpoint": (f"{DATA}/qmgrs/{NAME}/amqalchk.fil", 0),
+    "the-checkpoint-before": (f"{DATA}/qmgrs/{NAME}/amqalchk.old", 0),
+    "an-extent": (f"{LOG}/active/S0000000.LOG", 0),
+    "a-segment": (f"{DATA}/qmgrs/{NAME}/queues/A/00000001.seg", 0),
+}
+
+
+@pytest.fixture(params=["circular", "linear"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    world = World(log_type=request.param)
+    world.qm.define_queue("A")
+    world.qm.put("A", b"1")
+    yield world
+    world.qm.abandon()
+
+
+def everything(disk: SimDisk) -> dict[str, bytes]:
+    return {path: disk.peek(path) for path in disk.files() if "/errors/" not in path and not path.endswith(".lock")}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_file_of_a_later_format_refuses_the_start_and_is_left_alone(world: World, place: str) -> None:
+    """With linear logging a segment would be built again, and the one that is good put aside."""
+    world.qm.end()
+    path, at = PLACES[place]
+    now = world.disk.peek(path)
+    world.disk.poke(path, now[: at + 7] + b"9" + now[at + 8 :])
+    before = everything(world.disk)
+    with pytest.raises(qmgr.Damaged, match=f"{path} is of format 9, .*; start .* the version that wrote it") as said:
+        world.start()
+    assert "mended" not in said.value.sentence
+    assert everything(world.disk) == before
+    world.disk.poke(path, now)
+    assert world.start().get("A").body == b"1"
+
+
+@pytest.mark.interpreted
+def test_records_of_a_later_format_are_no_torn_tail(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be cut off in silence, although they were acknowledged."""
+    end = world.qm.status().log.tail
+    with monkeypatch.context() as patched:
+        patched.setattr(buffer, "VERSION", 2)
+        world.qm.put("A", b"2")
+    world.qm.abandon()
+    world.disk = world.disk.crash(KEEP_ALL)
+    before = everything(world.disk)
+    text = rf"S0000000\.LOG has a record of a later format at {lsn.text(end)}, .* the version that wrote it"
+    with pytest.raises(qmgr.Damaged, match=text):
+        world.start()
+    assert everything(world.disk) == before
