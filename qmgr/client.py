@@ -455,6 +455,7 @@ class RemoteReplay:
     def __init__(self, connection: Connection, link: Link, queue: str | int, start: Where, end: Where | None) -> None:
         self._connection = connection
         self._link = link
+        self._turn = threading.RLock()  # of the threads that share this; a signal's handler may strike in its own turn
         self._page_limit = FIRST_PAGE
         self._end: BaseException | None = StopIteration()  # until it has begun
         asked = values.dumps({"queue": queue, "start": start, "end": end, "most": self._page_limit})
@@ -481,31 +482,34 @@ class RemoteReplay:
         return self
 
     def __next__(self) -> Replayed:
-        if self._end is not None:
-            raise self._end.with_traceback(None)
-        try:
-            while self._next == len(self._page.messages):
-                self._bookmark = self._page.bookmark
-                if not self._page.cursor:
-                    raise StopIteration
-                self._page_limit = min(2 * self._page_limit, MAX_PAGE)
-                self._fetch_page(wire.request(wire.NEXT, 0, self._page.cursor, "", wire.TABLE.pack(self._page_limit)))
-        except BaseException as exc:
-            self._end = exc
-            self._leave()  # the daemon may have it still
-            raise
-        found = Replayed(*self._page.messages[self._next])
-        self._next += 1
-        self._bookmark = found.bookmark
-        return found
+        with self._turn:
+            if self._end is not None:
+                raise self._end.with_traceback(None)
+            try:
+                while self._next == len(self._page.messages):
+                    self._bookmark = self._page.bookmark
+                    if not self._page.cursor:
+                        raise StopIteration
+                    self._page_limit = min(2 * self._page_limit, MAX_PAGE)
+                    most = wire.TABLE.pack(self._page_limit)
+                    self._fetch_page(wire.request(wire.NEXT, 0, self._page.cursor, "", most))
+            except BaseException as exc:
+                self._end = exc
+                self._leave()  # the daemon may have it still
+                raise
+            found = Replayed(*self._page.messages[self._next])
+            self._next += 1
+            self._bookmark = found.bookmark
+            return found
 
     def close(self) -> None:
         """Let go of the log; also done at the end."""
-        if self._end is None:
-            self._end = StopIteration()
-            if self._page.cursor and not self._link.broken:
-                with contextlib.suppress(Broken, MQError):
-                    self._link.close_cursor(self._page.cursor)
+        with self._turn:
+            if self._end is None:
+                self._end = StopIteration()
+                if self._page.cursor and not self._link.broken:
+                    with contextlib.suppress(Broken, MQError):
+                        self._link.close_cursor(self._page.cursor)
 
     def __enter__(self) -> Self:
         return self

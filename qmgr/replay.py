@@ -8,6 +8,7 @@ An extent whose index shows neither the queue nor a unit of work that is followe
 import contextlib
 import datetime
 import struct
+import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Self
 
@@ -74,6 +75,7 @@ class Replay:
         self._engine = engine
         self._retention = retention
         self._over: BaseException | None = None  # why there is no next message
+        self._turn = threading.RLock()  # of the threads that share this; a signal's handler may strike in its own turn
         self._elapsed_ns = engine.clock.elapsed_ns
         self._pin = retention.pin(0)  # until it is known what has to be read
         try:
@@ -101,21 +103,22 @@ class Replay:
         return self
 
     def __next__(self) -> Replayed:
-        if self._over is not None:
-            raise self._over.with_traceback(None)
-        try:
-            self._engine.check()
-            if not self._pin.resume(self._elapsed_ns):
-                self._restart()
-            found = next(self._messages)
-            self._pin.idle_since = self._elapsed_ns()
-            return found
-        except BaseException as exc:
-            told = _as_mq_error(self._engine, exc)
-            self._end(told if isinstance(told, (StopIteration, MQError)) else _interrupted(told))
-            if told is exc:
-                raise
-            raise told from exc
+        with self._turn:
+            if self._over is not None:
+                raise self._over.with_traceback(None)
+            try:
+                self._engine.check()
+                if not self._pin.resume(self._elapsed_ns):
+                    self._restart()
+                found = next(self._messages)
+                self._pin.idle_since = self._elapsed_ns()
+                return found
+            except BaseException as exc:
+                told = _as_mq_error(self._engine, exc)
+                self._end(told if isinstance(told, (StopIteration, MQError)) else _interrupted(told))
+                if told is exc:
+                    raise
+                raise told from exc
 
     def _restart(self) -> None:
         """Nobody has read for so long that what was still to be read may be gone: go on from the bookmark."""
@@ -127,7 +130,8 @@ class Replay:
 
     def close(self) -> None:
         """Let go of the log; also done at the end, and when nobody has this any more."""
-        self._end(StopIteration())
+        with self._turn:
+            self._end(StopIteration())
 
     def _end(self, why: BaseException) -> None:
         if self._over is None:

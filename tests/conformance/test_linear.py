@@ -1,6 +1,7 @@
 """A linear log over every face: media images, recreating a queue, replay, archiving."""
 
 import datetime
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -31,6 +32,18 @@ def test_a_replay_that_is_over_says_so_again_and_again_and_keeps_nothing_of_that
             next(replay)
         frames.append(len(caught.traceback))
     assert len(set(frames)) == 1
+
+
+def test_threads_that_share_a_replay_are_told_each_message_once(face: Face) -> None:
+    """Two that asked for the next page at the same time had one of the pages, or were told that it is over."""
+    queue = face.queue()
+    for _ in range(4):
+        face.qm.put_many(queue, [b"%d" % n for n in range(500)])
+    replay = face.qm.replay(queue, "oldest")
+    with ThreadPoolExecutor(4) as pool:
+        parts = list(pool.map(lambda _: [one.bookmark for one in replay], range(4)))
+    seen = sorted(bookmark for part in parts for bookmark in part)
+    assert seen == [one.bookmark for one in face.qm.replay(queue, "oldest")]
 
 
 def test_images_are_recorded_and_named(face: Face) -> None:
