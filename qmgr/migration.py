@@ -14,7 +14,7 @@ from qmgr.ini import Config, LogManagement
 from qmgr.locations import Location
 from qmgr.missing import unknown
 from qmgr.objects import mangle
-from qmgr.ownership import LOG_LOCK, Ownership, lock_log, own, refuse_inside_another, refuse_root
+from qmgr.ownership import LOG_LOCK, Ownership, lock_log, own, refuse_inside_another, refuse_log_path, refuse_root
 from qmgr.reword import reworded
 from qmgr.translated import translated
 from recovery import checkpoint
@@ -52,7 +52,9 @@ def migrate_log(
     with translated(name, "migrated"):
         held = own(disk, location, None, command="migmqlog")
         try:
-            lock_log(disk, location, _config(disk, location).log.path, held, command="migmqlog")
+            directory = _config(disk, location).log.path
+            refuse_log_path(disk, location, directory)
+            lock_log(disk, location, directory, held, command="migmqlog")
             _Migration(disk, location, held, say).run(wanted, management, log_path)
         finally:
             held.release()

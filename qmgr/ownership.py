@@ -3,9 +3,10 @@
 import errno
 import sys
 
+from logger import at_rest, control
 from logger.disk import Disk, Lock
 from logger.errors import LogInUse
-from qmgr.errors import InUse, Mistake, Reason, Unavailable, command_in
+from qmgr.errors import Damaged, InUse, Mistake, Reason, Unavailable, command_in
 from qmgr.locations import Location
 from qmgr.missing import unknown
 
@@ -77,6 +78,21 @@ def own(
     except BaseException:
         held.release()
         raise
+
+
+def refuse_log_path(disk: Disk, location: Location, path: str) -> None:
+    """Refuse a LogPath that leads to no log: rather it is wrong than the log gone. Raises Unavailable, Damaged."""
+    where, way = f"LogPath in {location.ini} is {path}, and", "correct it, or bring the log back"
+    there = disk.exists(path)
+    try:
+        names = disk.list(path)
+    except NotADirectoryError:
+        names, there = [], False
+    if not there:
+        text = f"{where} there is no such directory; {way}"
+        raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=location.name)
+    if control.NAME not in names and not disk.exists(at_rest.active_path(path)):
+        raise Damaged(f"{where} there is no log in it; {way}", name=location.name)
 
 
 def lock_log(disk: Disk, location: Location, log_dir: str, held: Ownership, *, command: str = "") -> None:

@@ -29,7 +29,7 @@ from qmgr.errors import AlreadyExists, Mistake
 from qmgr.locations import Location
 from qmgr.missing import away, unfinished, unknown
 from qmgr.objects import check_progress
-from qmgr.ownership import LOG_LOCK, lock_log, own, refuse_inside_another, refuse_root
+from qmgr.ownership import LOG_LOCK, lock_log, own, refuse_inside_another, refuse_log_path, refuse_root
 from qmgr.resource import Resource
 from qmgr.survey import Survey, past_damage, rebuilt, survey
 from qmgr.translated import translated
@@ -88,6 +88,7 @@ def recover_to(
         held = own(disk, source, None, command="qm recover-to")
         owned.callback(held.release)
         config = ini.parse(read_whole(disk, source.ini), source.ini)
+        refuse_log_path(disk, source, config.log.path)
         lock_log(disk, source, config.log.path, held, command="qm recover-to")
         mqsini.read(disk, f"{target.data_root}/mqs.ini")  # one that can't be changed is told before anything is made
         with removing_empty_dirs(disk, target):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from logger import at_rest, control, lsn
 from logger import log as logs
+from logger import lsn
 from logger.clock import Clock
 from logger.config import LogSync, LogType
 from logger.disk import NO_SPACE, RETRYABLE, Disk, advice, read_whole
@@ -20,7 +20,6 @@ from qmgr.due import SteadyClock
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog, open_error_log
 from qmgr.errors import (
-    Damaged,
     Mistake,
     MQError,
     Reason,
@@ -34,7 +33,7 @@ from qmgr.locations import Location
 from qmgr.logged import EngineContext
 from qmgr.media import Media
 from qmgr.missing import unknown
-from qmgr.ownership import Ownership, lock_log, own, refuse_root
+from qmgr.ownership import Ownership, lock_log, own, refuse_log_path, refuse_root
 from qmgr.published import Publisher
 from qmgr.queue import Queue
 from qmgr.resource import Resource
@@ -83,7 +82,7 @@ class Running(ABC):
             if not disk.exists(location.ini):  # it was deleted in this moment
                 raise unknown(disk, location)
             self.config = autoconfig.configuration(disk, location.ini)
-            _refuse_log_path(disk, location, self.config.log.path)
+            refuse_log_path(disk, location, self.config.log.path)
             lock_log(disk, location, self.config.log.path, self._lock)
             disk.sync_dir(location.data_dir)  # the name of qm.ini: its maker may have been killed before it was synced
             self._errors = open_error_log(disk, clock, location.errors, self.config.error_log, self.name)
@@ -553,18 +552,3 @@ class Running(ABC):
 def _in_child(manager: Running | None) -> None:
     if manager is not None:
         manager._forked()
-
-
-def _refuse_log_path(disk: Disk, location: Location, path: str) -> None:
-    """Refuse a LogPath that leads to no log: rather it is wrong than the log gone. Raises Unavailable, Damaged."""
-    where, way = f"LogPath in {location.ini} is {path}, and", "correct it, or bring the log back"
-    there = disk.exists(path)
-    try:
-        names = disk.list(path)
-    except NotADirectoryError:
-        names, there = [], False
-    if not there:
-        text = f"{where} there is no such directory; {way}"
-        raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=location.name)
-    if control.NAME not in names and not disk.exists(at_rest.active_path(path)):
-        raise Damaged(f"{where} there is no log in it; {way}", name=location.name)

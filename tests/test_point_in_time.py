@@ -8,6 +8,7 @@ one does.
 import errno
 import itertools
 import random
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -20,6 +21,7 @@ from logger.disk import make_dirs, replace_file
 from logger.extent import file_name, linear_number
 from qmgr import ini, locations, repairing
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, Reason, Unavailable
+from qmgr.migration import migrate_log
 from qmgr.objects import mangle
 from qmgr.ownership import own
 from recovery import checkpoint
@@ -427,6 +429,24 @@ def test_what_can_not_be_is_refused_with_a_sentence() -> None:
     refused(InUse, "running already", lsn=end)
     life.qm.end()
     recover(life, "/other", lsn=end)
+
+
+def test_a_log_that_is_not_where_qm_ini_says_is_told_as_a_start_tells_it(tmp_path: Path) -> None:
+    """As in a copy of a data path that was moved with its log."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    qmgr.create(NAME, data_path=here, log_type="linear", log_file_pages=64)
+    qmgr.start(NAME, data_path=here, background=False).end()
+    here.rename(there)
+    calls = (
+        lambda: qmgr.start(NAME, data_path=there),
+        lambda: qmgr.recover_to(NAME, tmp_path / "then", data_path=there, time_us=1 << 60),
+        lambda: migrate_log(NAME, data_path=there, log_path=there / "log"),
+    )
+    says = r"LogPath in .*/there/.* is .*/here/.*, and there is no such directory; correct it, or bring the log back"
+    for call in calls:
+        with pytest.raises(Unavailable, match=says):
+            call()
+    assert not here.exists()
 
 
 def test_extents_that_are_gone_are_named_and_brought_back_they_count() -> None:
