@@ -5,7 +5,7 @@ what the queue manager has not, or what is not known while nobody runs it.
 
     LOGINUSE   the log from the head's extent on, since extents are given back whole; percent of the primary extents
     LOGUTIL    the most of that in the last ten minutes, with what is promised to units of work that have not ended
-    LOGSTRL    where the oldest extent begins that is still needed; LOGSTRDA and LOGSTRTI: when it was taken into use
+    LOGSTRL    where the oldest extent in active/ begins that is still needed; LOGSTRDA, LOGSTRTI: when it was begun
 """
 
 import datetime
