@@ -405,13 +405,14 @@ def test_what_can_not_be_is_refused_with_a_sentence() -> None:
     end = records(life)[-1][1]
     before = untouched(life.disk)
 
-    def refused(error: type[qmgr.MQError], says: str, into: str = "/no", name: str = NAME, **when: Any) -> None:
+    def refused(error: type[qmgr.MQError], says: str, into: Any = "/no", name: str = NAME, **when: Any) -> None:
         with pytest.raises(error) as caught:
             qmgr.recover_to(name, into, data_path=DATA, disk=life.disk, clock=life.clock, **when)
         assert says in str(caught.value)
         assert not life.disk.exists(f"/no/qmgrs/{NAME}/qm.ini")
 
     refused(Mistake, "an LSN or a time, one of the two")
+    refused(Mistake, "into is the path of a directory, not None", into=None, lsn=end)
     refused(Mistake, "an LSN or a time, one of the two", lsn=end, time_us=1)
     refused(Mistake, f"the log ends at {lsns.text(end)}", lsn=end + 8)
     refused(Mistake, "the log ends at", lsn=1 << 60)
