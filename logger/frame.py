@@ -119,14 +119,17 @@ def decode(page: memoryview, at: int, lsn: int, seed: int) -> Frame | None:
     return Frame(lsn, next_start(lsn + length), epoch, uow, time, durable, kind, flags, page[at + HEADER.size : end])
 
 
-def is_later(page: memoryview, lsn: int, seed: int) -> bool:
-    """Is what `page` begins with a whole frame with LSN `lsn` of a later version? Its CRC tells it from damage."""
+def later_length(page: memoryview, lsn: int) -> int:
+    """The length that a frame of a later version with LSN `lsn` claims where `page` begins; 0: there is none."""
     if len(page) < HEADER.size:
-        return False
-    magic, crc, length, _, own, _, _, _, _, _, version = HEADER.unpack_from(page)
-    if own != lsn or magic != MAGIC or version <= VERSION or not HEADER.size <= length <= len(page):
-        return False
-    return bool(crc32(page[8:length], seed) == crc)
+        return 0
+    magic, _, length, _, own, _, _, _, _, _, version = HEADER.unpack_from(page)
+    return length if own == lsn and magic == MAGIC and version > VERSION and length >= HEADER.size else 0
+
+
+def checks_out(whole: memoryview, seed: int) -> bool:
+    """Is that the frame whose CRC it begins with?"""
+    return bool(crc32(whole[FRONT.size :], seed) == CRC.unpack_from(whole, 4)[0])
 
 
 def lsn_at(page: memoryview) -> int:

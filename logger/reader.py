@@ -298,9 +298,11 @@ class LogReader:
         Raises LaterFormat where a later version wrote it: that is no end.
         """
         view = self._view
-        if view is not None and view.start <= at < view.end and frame.is_later(view.read(at, NO_END), at, self._seed):
-            said = f"has a record of a later format at {lsn.text(at)}"
-            raise later_format(self._name(at // self._extent_bytes), said)
+        if view is not None and view.start <= at < view.end:
+            length = frame.later_length(view.read(at, frame.HEADER.size), at)
+            if 0 < length <= view.end - at and frame.checks_out(view.read(at, length), self._seed):
+                said = f"has a record of a later format at {lsn.text(at)}"
+                raise later_format(self._name(at // self._extent_bytes), said)
         witness = durable if durable > self.end else self._durable_beyond(at)
         if witness <= self.end:
             self._check_spares()

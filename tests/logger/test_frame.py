@@ -99,3 +99,15 @@ def test_the_next_frame_is_aligned_and_its_header_in_one_page(end: int) -> None:
     assert end <= place < end + 8 + frame.HEADER.size
     assert place % 8 == 0
     assert place % PAGE + frame.HEADER.size <= PAGE
+
+
+def test_a_later_version_is_told_from_a_damaged_one_by_its_crc() -> None:
+    page = encoded(0, 800, b"body")
+    whole = page[: frame.HEADER.size + 4]
+    assert frame.later_length(page, 800) == 0 and frame.checks_out(whole, SEED)
+    page[47] = frame.VERSION + 1
+    assert frame.decode(page, 0, 800, SEED) is None
+    assert frame.later_length(page, 800) == len(whole) and not frame.checks_out(whole, SEED)
+    assert frame.later_length(page, 808) == 0
+    frame.CRC.pack_into(page, 4, crc32(whole[8:], SEED))
+    assert frame.checks_out(whole, SEED)
