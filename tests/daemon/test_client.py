@@ -162,6 +162,25 @@ def test_long_calls_say_how_far_they_have_come(linear: Served) -> None:
         assert heard and heard[-1][0] == heard[-1][1]
 
 
+def test_who_is_slow_to_hear_of_progress_hears_all_of_it(linear: Served) -> None:
+    """Several small frames have come together by then."""
+    with linear.connect() as client:
+        for _ in range(30):
+            client.put_many("A", [bytes(20_000)] * 2)
+            client.get_many("A", 2)
+        client.checkpoint()
+        planned = archive(client, dry_run=True)
+        assert len(planned.done) > 3
+        heard: list[tuple[int, int]] = []
+
+        def hear(done: int, total: int) -> None:
+            until(lambda: not any(Path(path).exists() for step in planned.done for path in step.paths))
+            heard.append((done, total))
+
+        assert len(archive(client, progress=hear).done) == len(planned.done)
+        assert heard[-1][0] == heard[-1][1]
+
+
 class Enough(Exception):
     pass
 

@@ -9,6 +9,7 @@ import pytest
 
 import qmgr
 from logger.clock import SystemClock
+from qmgr import wire
 from qmgr.errors import (
     BackedOut,
     Mistake,
@@ -204,7 +205,10 @@ def test_a_call_beyond_the_longest_frame_is_refused_and_nothing_else(tmp_path: P
         with pytest.raises(qmgr.MessageTooBig) as caught:
             client.put("A", bytes(70_000))
         assert caught.value.reason == Reason.MSG_TOO_BIG_FOR_Q_MGR
-        client.put("A", bytes(65_000))
+        longest = 65_536 - wire.REQUEST.size - len("A")
+        client.put("A", bytes(longest))
+        with pytest.raises(qmgr.MessageTooBig):
+            client.put("A", bytes(longest + 1))
         assert client.queue("A").depth == 1
 
 
