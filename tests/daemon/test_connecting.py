@@ -5,7 +5,10 @@ import copy
 import errno
 import os
 import pickle
+import signal
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +30,7 @@ from qmgr.errors import (
 )
 from qmgr.sockets import Socket
 from recovery.records import Xid
+from tests.conformance.nursery import halt
 from tests.daemon.raw import RawSocket, hello
 from tests.daemon.serving import LONG, Served, daemon, location, nobody_is_there, serving, until, waits
 from tests.qmgr.world import NAME, Call, bodies
@@ -415,6 +419,59 @@ def test_a_forked_child_has_a_session_of_its_own(tmp_path: Path) -> None:
             unit.put("A", b"and again")
         assert [message.body for message in client.browse("A")] == [b"from the parent", b"and again"]
         assert [message.body for message in client.browse("B")] == [b"from the child"]
+
+
+FORKS = f"""
+import os, sys
+import qmgr
+
+qm = qmgr.connect("{NAME}", data_path=sys.argv[1])
+unit = qm.begin()
+unit.get("A")
+if not os.fork():
+    os.read(0, 1)  # it lives on
+    os._exit(0)
+print("got", flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_forked_child_keeps_no_session_of_its_parent_that_is_killed(served: Served) -> None:
+    served.manager.put("A", b"x")
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS, str(served.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None and program.stdin is not None
+        assert program.stdout.readline() == b"got\n"
+        assert served.manager.get("A", wait=LONG).body == b"x"
+        program.stdin.close()
+
+
+def test_a_child_that_is_forked_while_a_thread_connects_again_connects_itself(tmp_path: Path) -> None:
+    with daemon(tmp_path) as one, one.connect() as client:
+        one.kill()
+        one.start()
+        with pytest.raises(Unavailable, match="the next one connects again"):
+            client.queues()
+        assert one.process.pid is not None
+        halt(one.process.pid)
+        connecting = Call(client.queues)
+        until(client._connecting.locked)
+        child = os.fork()
+        if not child:
+            try:
+                os.kill(one.process.pid, signal.SIGCONT)
+                client.put("A", b"from the child")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        try:
+            until(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        connecting.outcome()
+        assert bodies(client, "A") == [b"from the child"]  # type: ignore[arg-type]
 
 
 def has_no_descriptor(patched: pytest.MonkeyPatch) -> None:
