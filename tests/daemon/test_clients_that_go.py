@@ -357,6 +357,24 @@ def test_row_77_units_of_work_that_were_rolled_back_are_forgotten_though_their_c
     raw.close()
 
 
+def test_row_77_a_unit_of_work_that_was_rolled_back_and_is_forgotten_does_not_begin_again(
+    served: Served, connection: qmgr.Connection
+) -> None:
+    """What followed would be committed, without what came before."""
+    served.manager.alter(max_handles=2)
+    engine = served.manager._engine
+    [theirs] = served.listener._clients._clients.values()
+    units = [connection.begin() for _ in range(3 * MAX_ENDED_UNITS)]
+    for unit in units:
+        unit.put("A", b"x")
+        known = theirs.units[unit._number][0]._unit
+        with engine.lock:
+            known.evicted = True
+            engine.back_out_locked(known)
+    with pytest.raises(UnitOfWorkEnded, match="is over"):
+        units[0].put("A", b"y")
+
+
 def test_row_77_of_units_of_work_that_have_ended_the_last_ones_are_remembered(served: Served) -> None:
     raw = Raw(served.path)
     [theirs] = served.listener._clients._clients.values()

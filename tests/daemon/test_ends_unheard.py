@@ -11,6 +11,7 @@ import qmgr
 from qmgr import Reason, UowState, Xid, link, sockets
 from qmgr.daemon.client import MAX_ENDED_UNITS, MAX_REMOTE_SOCKETS
 from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Unavailable, UnitOfWorkEnded
+from qmgr.session import Session
 from tests.daemon.serving import LONG, Served, until, waits
 from tests.daemon.test_client import far
 from tests.qmgr.world import Call, bodies
@@ -325,7 +326,7 @@ def test_a_unit_whose_end_was_interrupted_says_what_became_of_it(
     with pytest.raises(UnitOfWorkEnded, match=f"is {became.value}"):
         getattr(unit, end)()
     lose(served, connection)
-    with pytest.raises((UnitOfWorkEnded, BackedOut), match=became.value):
+    with pytest.raises((UnitOfWorkEnded, BackedOut), match=f"unit of work {unit.id} (is|was) {became.value}"):
         (unit.backout if end == "commit" else unit.commit)()
 
 
@@ -497,6 +498,29 @@ def test_an_interrupted_commit_that_the_daemon_remembers_no_more_is_not_said_to_
     for call in (unit.backout, unit.commit):
         with pytest.raises(UnitOfWorkEnded, match="is over"):
             call()
+    lose(served, connection)
+    with pytest.raises(UnitOfWorkEnded, match=r"outcome\("):
+        unit.backout()
+    assert connection.outcome(unit.id) is UowState.COMMITTED
+
+
+def test_a_commit_that_ends_in_an_internal_error_may_have_been_done(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = connection.begin()
+    unit.put("A", b"x")
+    commit = Session.commit_later
+
+    def fails_then(session: Session, *told: Any, **options: Any) -> int:
+        commit(session, *told, **options)
+        raise RuntimeError
+
+    with monkeypatch.context() as patched, pytest.raises(MQError, match="internal error"):
+        patched.setattr(Session, "commit_later", fails_then)
+        unit.commit()
+    lose(served, connection)
+    with pytest.raises(UnitOfWorkEnded, match=r"outcome\("):
+        unit.backout()
     assert connection.outcome(unit.id) is UowState.COMMITTED
 
 
