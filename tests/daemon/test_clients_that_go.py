@@ -373,6 +373,8 @@ def test_row_77_a_unit_of_work_that_was_rolled_back_and_is_forgotten_does_not_be
             engine.back_out_locked(known)
     with pytest.raises(UnitOfWorkEnded, match="is over"):
         units[0].put("A", b"y")
+    units[0].backout()
+    assert units[0].state is UowState.BACKED_OUT
 
 
 def test_row_77_of_units_of_work_that_have_ended_the_last_ones_are_remembered(served: Served) -> None:

@@ -245,6 +245,17 @@ def test_who_ends_it_does_not_back_out_what_a_thread_began_that_is_gone(tmp_path
         assert bodies(qm, "A") == [b"x"]
 
 
+def test_who_ends_it_leaves_in_doubt_what_was_prepared(tmp_path: Path) -> None:
+    with daemon(tmp_path) as one, one.connect() as client:
+        unit = client.begin(XID)
+        unit.put("A", b"x")
+        unit.prepare()
+        client.end()
+        one.process.join(LONG)
+        one.start()
+        assert client.in_doubt() == [XID]
+
+
 def test_a_client_that_has_no_descriptors_left_is_told_that_it_is_ending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

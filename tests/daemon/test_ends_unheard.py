@@ -96,6 +96,20 @@ def test_an_interrupted_prepare_whose_connection_is_lost_then_may_be_in_doubt(
     connection.resolve(XID, False)
 
 
+def test_a_backout_of_a_prepared_unit_that_finds_the_connection_lost_is_none(
+    served: Served, connection: qmgr.Connection
+) -> None:
+    unit = connection.begin(XID)
+    unit.put("A", b"x")
+    unit.prepare()
+    lose(served, connection)
+    with pytest.raises(Unavailable, match="in doubt"):
+        unit.backout()
+    assert unit.state is UowState.PREPARED
+    assert connection.in_doubt() == [XID]
+    connection.resolve(XID, False)
+
+
 def test_the_state_of_a_unit_whose_connection_is_lost_is_what_the_daemon_said_last(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

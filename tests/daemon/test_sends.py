@@ -434,6 +434,16 @@ def test_a_send_with_an_option_that_there_is_not_backs_out(
     assert bodies(served.manager, "A") == []
 
 
+def test_a_get_hears_what_was_refused_of_what_was_sent_before(served: Served, connection: qmgr.Connection) -> None:
+    served.manager.put("B", b"x")
+    unit = connection.begin()
+    unit.send("NOWHERE", BODY)
+    with pytest.raises(qmgr.UnknownQueue):
+        unit.get("B")
+    assert unit.state is UowState.BACKED_OUT
+    assert connection.get("B").body == b"x"
+
+
 def test_a_refused_send_leaves_a_unit_alone_that_was_prepared(
     connection: qmgr.Connection, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
