@@ -182,6 +182,8 @@ def together(unit: int, *puts: bytes) -> bytes:
     return wire.sends(wire.BEGIN, unit, puts)
 
 
+ODD = int.from_bytes(wire.put(0, 0, "A", BODY, {})[:8], "little")  # a number that is the beginning of a put
+PUT_TO_ODD = wire.put(0, ODD, "A", BODY, {})
 NOT_PUTS: dict[str, Callable[[], bytes]] = {
     "to no unit": lambda: wire.sends(0, 0, [wire.put(0, 0, "A", BODY, {})]),
     "to another unit": lambda: together(1, wire.put(0, 1, "A", BODY, {}), wire.put(0, 2, "A", BODY, {})),
@@ -189,6 +191,7 @@ NOT_PUTS: dict[str, Callable[[], bytes]] = {
     "a commit": lambda: together(1, wire.put(0, 1, "A", BODY, {}), wire.request(wire.COMMIT, 0, 1)),
     "a put cut short": lambda: together(1, wire.put(0, 1, "A", BODY, {}), wire.put(0, 1, "A", BODY, {})[:-1]),
     "a length of nothing": lambda: together(1, bytes(20)),
+    "a put shorter than its head": lambda: together(ODD, wire.REQUEST.pack(4, wire.PUT, 0, 0, 0)[:8], PUT_TO_ODD),
     "a few bytes": lambda: together(1, wire.put(0, 1, "A", BODY, {}), b"abc"),
 }
 
