@@ -402,6 +402,36 @@ def test_tls_shows_both_sides(tmp_path: Path) -> None:
         qmgr.connect(f"qmgr://{place}")
 
 
+def test_the_bound_of_time_for_connecting_is_none_for_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qmgr.targets.CONNECT_TIMEOUT_S", 0.5)
+    with (
+        serving(tmp_path) as served,
+        far(served, authentication=("NONE",)) as place,
+        qmgr.connect(f"qmgr://{place}", timeout=None) as client,
+    ):
+        waiting = Call(lambda: client.get("A", wait=None))
+        waiting.join(1.0)
+        assert waiting.is_alive()
+        served.manager.put("A", b"x")
+        assert waiting.outcome().body == b"x"
+
+
+def test_row_75_who_says_nothing_for_long_between_two_calls_over_tls_keeps_its_session(tmp_path: Path) -> None:
+    signer = Authority(tmp_path)
+    certificate, key = signer.issue("localhost")
+    with (
+        serving(tmp_path, channels={"connect_timeout": 1, "idle_timeout": 1}) as served,
+        far(served, authentication=("NONE",), tls_certificate=certificate, tls_key=key) as place,
+        qmgr.connect(f"qmgrs://{place}", ca=signer.path) as client,
+    ):
+        sent = [b"comes at once", bytes(300_000)]
+        with client.begin() as unit:
+            for body in sent:
+                unit.put("A", body)
+                threading.Event().wait(1.5)
+        assert bodies(served.manager, "A") == sent
+
+
 def test_what_can_be_no_name_of_a_host_is_a_mistake() -> None:
     for host in ("a..b", "x" * 64):
         with pytest.raises(Mistake, match=f"'{host}' can't be the name of a host; write qmgr://host:port/QM1"):

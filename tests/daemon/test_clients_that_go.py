@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import select
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection as Pipe
@@ -106,6 +108,17 @@ def killed(served: Served, what: str) -> Iterator[None]:
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         process.join(LONG)
+
+
+def test_who_has_gone_before_it_is_welcomed_leaves_no_session(served: Served) -> None:
+    sock = RawSocket(served.path)
+    sock.sock.shutdown(socket.SHUT_RD)
+    sock.send(hello())
+    closed = select.poll()
+    closed.register(sock.sock, 0)
+    until(lambda: any(event & select.POLLHUP for _, event in closed.poll(0)))
+    until(lambda: nobody_is_there(served))
+    sock.close()
 
 
 def test_a_client_that_is_killed_in_a_unit_is_backed_out_at_once(served: Served, connection: qmgr.Connection) -> None:

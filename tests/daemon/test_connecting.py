@@ -196,6 +196,15 @@ def test_closing_ends_units_and_waits_at_once(
     assert served.manager.transactions() == []
 
 
+def test_closing_ends_those_who_have_not_said_who_they_are(tmp_path: Path) -> None:
+    with serving(tmp_path, channels={"connect_timeout": 3600}) as served:
+        stranger = RawSocket(tmp_path)
+        until(lambda: len(served.listener._strangers) == 1)
+        served.listener.close()
+        assert stranger.is_closed()
+        stranger.close()
+
+
 @pytest.mark.parametrize("mode", ["quiesce", "immediate"])
 def test_a_client_ends_the_queue_manager(tmp_path: Path, mode: str) -> None:
     with daemon(tmp_path) as one:

@@ -149,7 +149,8 @@ def test_a_frame_that_was_begun_has_its_time(tmp_path: Path) -> None:
 
 def test_who_never_reads_is_left_and_blocks_nobody(tmp_path: Path) -> None:
     """Row 75."""
-    with serving(tmp_path, channels={"idle_timeout": 1}) as served, served.connect() as client:
+    channels = {"idle_timeout": 1, "connect_timeout": 3600}
+    with serving(tmp_path, channels=channels) as served, served.connect() as client:
         client.define_queue("BIG", default_persistence=False)
         client.put_many("BIG", [bytes(1_000_000)] * 5)
         raw = Raw(tmp_path)

@@ -230,10 +230,11 @@ def test_each_is_told_when_it_is_due() -> None:
     beats = Beats(clock)
     now = clock.elapsed_ns()
     calls = [Slow(now + steps * 10**7) for steps in (5, 1, 3)]
+    far_off = Slow(now + 3600 * 10**9)
     beats.start()
     try:
         with contextlib.ExitStack() as stack:
-            for call in calls:
+            for call in (far_off, *calls):
                 stack.enter_context(beats.during(call))
             for call in calls:
                 assert call.told.acquire(timeout=60)

@@ -122,6 +122,8 @@ def test_row_76_nor_do_those_who_would_speak_the_client_protocol(
         host, port = listening.address[:2]
         url, ca = f"qmgr{'s' * tls}://localhost:{port}/QM1", signer.path if tls else None
         with qmgr.connect(url, ca=ca) as client:
+            client.queues()
+            until(lambda: not listening._by_socket)
             silent = [sockets.connect_tcp(host, port, LONG) for _ in range(40)]
             for one in silent[:-5]:
                 one.settimeout(LONG)
