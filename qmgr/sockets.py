@@ -426,10 +426,6 @@ def tune(sock: Socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def is_loopback(address: str) -> bool:
-    return address in ("localhost", "::1") or address.startswith("127.")
-
-
 # ---- this process
 
 

@@ -26,7 +26,7 @@ from qmgr.daemon.rounds import Rounds
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import certified, context_of, say_why
 from qmgr.daemon.watcher import Watcher
-from qmgr.errors import Mistake, MQError, NotAuthorized, Reason, Unavailable
+from qmgr.errors import MQError, NotAuthorized, Reason, Unavailable
 from qmgr.infos import Peer
 from qmgr.ini import ListenerConfig
 from qmgr.link import product
@@ -302,7 +302,7 @@ class Clients:
 
 
 def make(service: ServiceFace, config: ListenerConfig | None) -> LocalListener:
-    """The listener for clients of this machine, or one over TCP. Raises Mistake for what can't be served."""
+    """The listener for clients of this machine, or one over TCP. Raises IniError for files of TLS that are not good."""
     return LocalListener(service, _unix(service) if config is None else _tcp(service, config))
 
 
@@ -324,11 +324,6 @@ def _unix(service: ServiceFace) -> Place:
 
 def _tcp(service: ServiceFace, config: ListenerConfig) -> Place:
     context = context_of(service, config)
-    if "NONE" in config.authentication and not sockets.is_loopback(config.address):
-        raise Mistake(
-            f"listener {config.name!r} at {config.address} would let in anybody from other machines "
-            f"(Authentication=NONE); that is for loopback addresses only"
-        )
 
     def welcome(sock: Socket) -> Socket:
         sockets.tune(sock)
@@ -393,8 +388,6 @@ def _authenticated(
         raise NotAuthorized(f"{text}; give {given}" if given else text)
     if mechanism == "NONE":
         return "", b""
-    if mechanism == sasl.PLAIN and not config.tls:
-        raise NotAuthorized(f"listener {config.name!r} takes a password over TLS only; use SCRAM-SHA-256")
     shown = certified(sock) if isinstance(sock, ssl.SSLSocket) else None
     exchange = service.authority.exchange(mechanism, shown)
     data = told["first"]
