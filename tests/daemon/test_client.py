@@ -19,9 +19,10 @@ import qmgr.aio
 from qmgr import sasl, sockets, wire
 from qmgr.configuration import ListenerConfig, Protocol
 from qmgr.daemon import local
-from qmgr.daemon.client import Client
-from qmgr.errors import IniError, Mistake, NotAuthorized, Reason, Unavailable
+from qmgr.daemon.client import Client, Cursor
+from qmgr.errors import Mistake, NotAuthorized, Reason, Unavailable
 from qmgr.link import Link
+from qmgr.message import Message
 from qmgr.users import Users
 from tests.conftest import SOAK
 from tests.daemon.certificates import Authority
@@ -141,6 +142,28 @@ def test_replays_that_nobody_reads_let_go_of_the_log(linear: Served) -> None:
     for _ in range(2):  # it has not come to its end
         with pytest.raises(Unavailable):
             list(held)
+
+
+@pytest.mark.parametrize("look", ["browse", "replay"])
+def test_what_was_read_to_its_end_is_forgotten(linear: Served, look: str) -> None:
+    with linear.connect() as client:
+        client.put_many("A", [b"x"] * 20)
+        [theirs] = [one for one in gc.get_objects() if type(one) is Client and not one.closed]
+        assert len(list(client.browse("A") if look == "browse" else client.replay("A", "oldest"))) == 20
+        assert not theirs.cursors
+
+
+def test_what_goes_wrong_behind_messages_of_a_page_is_told_by_the_next_one(linear: Served) -> None:
+    def breaks() -> Iterator[Message]:
+        yield from messages
+        raise Unavailable("it breaks off")
+
+    messages = linear.manager.put_many("A", [b"1", b"2"])
+    cursor = Cursor(1, breaks(), lambda: None)
+    assert cursor.next_page(10) == (messages, True)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            cursor.next_page(10)
 
 
 def archive(client: qmgr.Connection, **options: Any) -> Any:
@@ -327,7 +350,14 @@ def test_a_user_shows_the_password_without_sending_it(tmp_path: Path) -> None:
             with client.begin() as unit:
                 unit.put("A", b"x")
             assert client.outcome(unit.id) is qmgr.UowState.COMMITTED
-            for refused in (lambda: client.get("A"), lambda: client.put("B", b""), lambda: client.end()):
+            served.manager.alter(dead_letter_queue="B")
+            message = served.manager.put("B", b"z")
+            for refused in (
+                lambda: client.get("A"),
+                lambda: client.put("B", b""),
+                lambda: client.dead_letter(None, message),
+                lambda: client.end(),
+            ):
                 with pytest.raises(NotAuthorized) as caught:
                     refused()
                 assert caught.value.reason == Reason.NOT_AUTHORIZED
@@ -361,11 +391,14 @@ def test_a_right_that_is_taken_ends_a_browse_and_a_replay_with_their_next_page(t
         for _ in range(5):
             served.manager.put("A", bytes(150_000))
         with qmgr.connect(f"qmgr://{place}", user="mia", password="secret") as client:
+            [theirs] = [one for one in gc.get_objects() if type(one) is Client and not one.closed]
             found = iter(client.browse("A") if look == "browse" else client.replay("A", "oldest"))
             next(found)
+            assert len(theirs.cursors) == 1
             served.manager.authorize("mia", "A", remove=["browse"])
             with pytest.raises(NotAuthorized):
                 list(found)
+            assert not theirs.cursors
 
 
 def test_tls_shows_both_sides(tmp_path: Path) -> None:
