@@ -172,9 +172,7 @@ class Link:
             raise self._closed(sock, str(exc)) from exc
         if not answer:
             raise self._closed(sock, "the connection was closed")
-        head = wire.decode_or_raise(answer)
-        sockets.limit_receive(sock, 0.0)
-        return answer, head
+        return answer, wire.decode_or_raise(answer)
 
     def _closed(self, sock: Socket, why: str) -> Unavailable:
         hint = self._target.hint if sock is self._anchor else ""  # another socket joins a daemon that was there

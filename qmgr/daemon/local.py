@@ -230,7 +230,6 @@ class LocalListener:
         }
         try:
             sock.sendall(wire.reply(wire.WELCOME, values.dumps(facts)))
-            sockets.limit_receive(sock, 0.0)
             self._clients.watch(client)
         except BaseException:
             self._clients.end(client)
