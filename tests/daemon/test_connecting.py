@@ -522,6 +522,26 @@ def test_a_socket_for_which_the_daemon_has_no_descriptor_does_not_end_the_sessio
     assert bodies(served.manager, "B") == [b"kept"]
 
 
+def test_a_socket_that_the_client_can_not_make_does_not_end_the_session(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    unit = connection.begin()
+    unit.put("B", b"kept")
+    waiting = Call(lambda: connection.get("A", wait=LONG).body)
+    waits(served)
+    with monkeypatch.context() as patched, pytest.raises(Unavailable) as caught:
+        patched.setattr(sockets, "connect_unix", none_left)
+        unit.commit()
+    assert caught.value.reason is Reason.Q_MGR_NOT_AVAILABLE
+    served.manager.put("A", b"x")
+    assert waiting.outcome() == b"x"
+    unit.commit()
+    assert bodies(served.manager, "B") == [b"kept"]
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_what_would_be_sent_to_another_process_says_that_it_connects_itself(
     served: Served, connection: qmgr.Connection, copied: Callable[[object], object]

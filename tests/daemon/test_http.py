@@ -492,6 +492,7 @@ def test_one_connection_asks_again_and_again(server: Server) -> None:
         response = connection.getresponse()
         assert (response.status, response.read()) == (201, b"")
         assert len(server.face.sessions) == 1
+        assert not len(server.listener.strangers)
     connection.close()
     pipelined = f"GET {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     assert server.raw(pipelined * 3).count(b"HTTP/1.1 200") == 3
