@@ -318,6 +318,15 @@ def test_the_body_of_a_request_that_is_refused_is_no_request(server: Server) -> 
     assert server.qm.get("A").body == b"kept"
 
 
+def test_the_body_of_a_question_for_the_health_is_no_request(server: Server) -> None:
+    server.qm.put("A", b"kept")
+    inner = f"DELETE {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nibm-mq-rest-csrf-token:\r\n\r\n".encode()
+    outer = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(inner)
+    said = server.raw(outer + inner)
+    assert (said.count(b"HTTP/1.1 "), said[:13]) == (1, b"HTTP/1.1 405 ")
+    assert server.qm.get("A").body == b"kept"
+
+
 def test_a_message_for_a_client_that_is_gone_stays(server: Server) -> None:
     """Row 74."""
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
