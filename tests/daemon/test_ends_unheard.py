@@ -356,6 +356,23 @@ def test_a_consumer_whose_get_was_interrupted_gives_that_message_when_it_goes_on
     assert [message.body for message, _ in orders] == [b"x"]
 
 
+def test_who_has_heard_that_a_unit_was_rolled_back_goes_on_with_his_consumer(
+    served: Served, connection: qmgr.Connection
+) -> None:
+    connection.put("A", b"x")
+    orders = connection.consume("A", wait=0.0)
+    _, unit = next(orders)
+    engine = served.manager._engine
+    [theirs] = served.listener._clients._clients.values()
+    known = theirs.units[unit._number][0]._unit
+    with engine.lock:
+        known.evicted = True
+        engine.back_out_locked(known)
+    with pytest.raises(BackedOut, match="rolled back by the queue manager"):
+        unit.commit()
+    assert [message.body for message, _ in orders] == [b"x"]
+
+
 def test_who_has_heard_that_an_outcome_is_not_known_goes_on_with_his_consumer(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
