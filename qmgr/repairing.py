@@ -10,7 +10,7 @@ import attrs
 from logger import at_rest, control, lsn
 from logger.at_rest import active_path, control_path
 from logger.clock import Clock
-from logger.config import LogConfig
+from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk, Path, PosixDisk, read_whole
 from logger.errors import LogDamaged
@@ -182,6 +182,7 @@ def _examine(disk: Disk, location: Location) -> Examination:
         counters=lambda: _counters(disk, location),
         images=lambda state, end: _images(disk, location, config, state, end),
         media=lambda catalogue: media_lsn([json.loads(line) for line in catalogue]),
+        away=lambda catalogue, unlogged: _away(disk, location, config, catalogue, unlogged),
     )
     if not found:
         return examination
@@ -226,6 +227,17 @@ def _counters(disk: Disk, location: Location) -> dict[str, int]:
     """Numbers that nothing on the disk has."""
     numbers = itertools.chain.from_iterable(segments_below(disk, location.queues).values())
     return {"queue": 1, "segment": max(numbers, default=0) + 1}
+
+
+def _away(disk: Disk, location: Location, config: Config, catalogue: list[bytes], unlogged: bool) -> str:
+    """Why a start refuses to load these queues, of which it finds no file; "" if it does not."""
+    linear = config.log.log_type is LogType.LINEAR
+    like = Resource(disk, location.queues, b"", lambda: None, (0, 0), imaged=linear)
+    try:
+        like.load(catalogue, unlogged=unlogged)
+    except Unavailable as exc:
+        return exc.sentence
+    return ""
 
 
 def _images(

@@ -126,6 +126,12 @@ TABLE = (
         Cure.REFUSE,
         "start the queue manager with the version that wrote it",
     ),
+    Row(
+        "queues_away",
+        "all files of the queues are missing",
+        Cure.REFUSE,
+        "bring back their directory, or say that they are gone for good",
+    ),
     Row("no_log", "there is no extent of a log", Cure.REFUSE, "restore from one backup; or LogPath is wrong"),
 )
 ROWS = {row.name: row for row in TABLE}

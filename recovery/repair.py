@@ -38,12 +38,20 @@ Images = Callable[[ControlState, int], tuple[Callable[[], bytes], int] | None]
 restart reads from then; None: they lack."""
 
 
+Away = Callable[[list[bytes], bool], str]
+"""Why a start can't have the queues of a catalogue, "" if it can; True: with what only an end in order keeps."""
+
+
 def no_images(state: ControlState, end: int) -> None:
     return None
 
 
 def no_media(catalogue: list[bytes]) -> int:
     return 0
+
+
+def none_away(catalogue: list[bytes], unlogged: bool) -> str:
+    return ""
 
 
 class Refused(Exception):
@@ -58,12 +66,13 @@ def examine(
     counters: Callable[[], dict[str, int]],
     images: Images = no_images,
     media: Media = no_media,
+    away: Away = none_away,
 ) -> Examination:
     """Find out what is wrong with the log in `config.path` and the checkpoints in `data_dir`. Raises OSError.
 
     `counters()` gives the numbers that a queue manager which is replayed from its first record must not use again.
     """
-    examiner = _Examiner(disk, data_dir, config, counters, images, media)
+    examiner = _Examiner(disk, data_dir, config, counters, images, media, away)
     try:
         return examiner.run()
     except LaterFormat as exc:
@@ -84,6 +93,7 @@ class _Examiner:
         counters: Callable[[], dict[str, int]],
         images: Images,
         media: Media,
+        away: Away,
     ) -> None:
         self.disk = disk
         self.data_dir = data_dir
@@ -91,6 +101,7 @@ class _Examiner:
         self.counters = counters
         self.images = images
         self.media = media
+        self.away = away
         self.findings: list[Finding] = []
         self.active = active_path(config.path)
         self.control = control_path(config.path)
@@ -316,6 +327,9 @@ class _Examiner:
 
     def _plan(self, state: ControlState | None, found: End) -> Examination:
         used, chain = found.used, found.chain
+        unlogged = used.found.clean and state is not None and chain.end == state.clean_end
+        if away := self.away(used.catalogue, unlogged):
+            raise self.refuse("queues_away", self.data_dir, away)
         needed = used.found.head // self.extent_bytes
         passed = chain.end // self.extent_bytes  # those before this one can be read, whatever else is wrong with them
         gone = {sequence for sequence in self.placed.note_bad(state, needed, chain.stopped) if sequence >= passed}

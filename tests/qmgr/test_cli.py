@@ -735,6 +735,9 @@ def test_a_start_is_refused_while_the_queues_are_away(run: Run, data: Path, tmp_
     done = run("strmqm QM1")
     said = f"the queues' directory {queues} is {'empty' if mount_point else 'not there'}; mount its file system"
     assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (71, True, 1), done.stderr
+    for words in ("repair --check", "repair"):
+        done = run(f"{words} -m QM1")
+        assert (done.returncode, said in done.stdout, done.stderr.count("\n")) == (30, True, 1), done.stdout
     assert list(queues.iterdir() if mount_point else []) == []
     (tmp_path / "away").rename(queues)
     with qmgr.start("QM1", data_path=data) as qm:

@@ -1367,6 +1367,32 @@ def test_no_log(past: Past) -> None:
     refused(life, "no_log", says="LogPath is wrong")
 
 
+def test_queues_away() -> None:
+    """Each word that a start says; where it does start, for images or since it was told so, nothing is to repair."""
+    for past in map(of, CASES):
+        life, linear = past.fork(), past.life.setup.linear
+        life.disk.rename(f"{HOME}/queues", "/away")
+        said = refused_by_start(life).partition(" (2208")[0]
+        assert bool(said) is not linear
+        if said:
+            refused(life, "queues_away", says=f"all files of the queues are missing ({said}).")
+            make_dirs(life.disk, f"{HOME}/queues/A")
+        assert not rows(check(life))
+
+
+def test_queues_away_that_had_what_only_an_end_in_order_keeps() -> None:
+    life = Life(CIRCULAR)
+    born(life)
+    for queue in life.qm.queues():
+        life.qm.delete_queue(queue.name, purge=True)
+    life.qm.define_queue("KEPT", default_persistence=False, non_persistent_class="HIGH")
+    life.qm.put("KEPT", b"kept")
+    life.qm.end()
+    life.disk.rename(f"{HOME}/queues", "/away")
+    assert "mount its file system" in refused_by_start(life)
+    refused(life, "queues_away", says="mount its file system")
+
+
 # Crashes and errors
 
 
