@@ -21,7 +21,7 @@ from logger.space import NO_LIMIT
 from qmgr.engine import Engine
 from qmgr.entry import Entry
 from qmgr.errorlog import ErrorLog
-from qmgr.logged import LOG_FULL_ADVICE, log_full_text
+from qmgr.logged import log_full_text
 from qmgr.queue import Queue
 from qmgr.retention import Retention
 from qmgr.threads import ShieldedWorker, Worker
@@ -40,9 +40,9 @@ SWEEP_CHUNK = 100  # expired messages that are removed before others go on
 
 
 def _hindrance(exc: OSError | LogDamaged) -> str:
-    """Why a full log gets no more room, and what to do: how a sentence goes on."""
-    way = f" {advice(exc)} and try again, or" if isinstance(exc, OSError) else ""
-    return f" and can get no more room ({exc}):{way} commit or back out the units of work that are open"
+    """Why the log gets no more room, and what to do: how a sentence goes on."""
+    way = f": {advice(exc)} and try again" if isinstance(exc, OSError) else ""
+    return f"can get no more room ({exc}){way}"
 
 
 def rewrite_reserve(total: int) -> int:
@@ -445,8 +445,17 @@ class Housekeeper:
                     self._errors.say("AMQ7463")
                 self._was_full = self._engine.attention = True
                 self._room_since_ns = None
-                return log_full_text(self._engine.name, hindered or self._hindrance or LOG_FULL_ADVICE)
+                return self._no_room_text(hindered or self._hindrance)
             return ""
+
+    def _no_room_text(self, hindrance: str) -> str:
+        """Why there is no room in the log for a call, and what to do. A log that can't grow need not be full."""
+        name = self._engine.name
+        if not hindrance:
+            return log_full_text(name)
+        with self._engine.lock:
+            way = ", or commit or back out the units of work that are open" if len(self._engine.state.uows) else ""
+        return f"the log of queue manager {name!r} {hindrance}{way}"
 
     def _report_no_secondary(self, exc: OSError | LogDamaged) -> None:
         now, why = self._clock.elapsed_ns(), getattr(exc, "errno", None)

@@ -37,15 +37,12 @@ class EngineContext:
     on_failure: Callable[[BaseException], None]
 
 
-LOG_FULL_ADVICE = (
-    "; commit or back out the units of work that are open, or give it more or larger files (LogPrimaryFiles, "
-    "LogSecondaryFiles)"
-)
-
-
-def log_full_text(name: str, way: str) -> str:
-    """That the log of the queue manager is full; `way`: what to do, as the sentence goes on."""
-    return f"the log of queue manager {name!r} is full{way}"
+def log_full_text(name: str) -> str:
+    """That the log of the queue manager is full, and what to do."""
+    return (
+        f"the log of queue manager {name!r} is full; commit or back out the units of work that are open, or give it "
+        f"more or larger files (LogPrimaryFiles, LogSecondaryFiles)"
+    )
 
 
 class WouldWait(Exception):
@@ -203,7 +200,7 @@ class Logged:
                 return
             if why:
                 break
-        raise ResourceProblem(why or log_full_text(self.name, LOG_FULL_ADVICE), name=self.name)
+        raise ResourceProblem(why or log_full_text(self.name), name=self.name)
 
     def check(self) -> None:
         """Raise the refusal, if there is one: a copy, since an exception keeps the frames of each time it is raised."""

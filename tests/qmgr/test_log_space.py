@@ -377,6 +377,19 @@ def test_puts_that_a_full_disk_refuses_leave_gets_their_room(in_doubt: bool) -> 
     assert world.qm.in_doubt() == [XID] * in_doubt
 
 
+def test_a_log_that_can_not_grow_is_not_called_full() -> None:
+    """A linear one needs a further extent before that: what is so is said, and no unit of work blamed for it."""
+    world = World(log_type="linear", log_primary_files=3, log_secondary_files=1)
+    world.qm.define_queue("A")
+    world.disk.fail(("create", "open"), errno.EACCES, once=False, where=lambda path: "/active/" in path)
+    with pytest.raises(ResourceProblem) as caught:
+        for _ in range(50):
+            world.qm.put("A", bytes(20_000))
+            world.qm.checkpoint()
+    assert "full" not in str(caught.value)
+    assert str(caught.value).endswith("let this one use it, and try again (2102 MQRC_RESOURCE_PROBLEM)")
+
+
 @pytest.mark.parametrize(
     ("number", "way"),
     [(errno.ENOSPC, "free some space"), (errno.EMFILE, "close files, or"), (errno.ENOMEM, "the system has no memory")],
@@ -388,9 +401,11 @@ def test_a_log_that_can_not_grow_says_what_the_disk_or_the_process_lacks(number:
     world.qm.define_queue("A")
     world.qm.put("A", BODY)
     world.disk.fail(("create", "open"), number, once=False, where=lambda path: where in path)
+    more = " "
     if where == "/active/":  # where checkpoints move the head it needs no other extents
         in_doubt_until_full(world)
-    with pytest.raises(ResourceProblem, match=rf"can get no more room \(.*{where}.*\): .*{way}.* try again, or commit"):
+        more = ", or commit"
+    with pytest.raises(ResourceProblem, match=rf"can get no more room \(.*{where}.*\): .*{way}.* try again{more}"):
         for _ in range(5000):
             world.qm.put("A", bytes(20_000))
     world.disk.heal()
