@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import attrs
 
 from logger.disk import PAGE
+from logger.errors import quoted
 
 DEFAULT_BUFFER_PAGES = 512
 MIN_BUFFER_PAGES = 18
@@ -19,7 +20,7 @@ def chosen(name: str, choices: type[Choice], value: object) -> Choice:
     for one in choices:
         if isinstance(value, str) and value.casefold() == str(one.value).casefold():
             return one
-    raise ValueError(f"{name} is {value!r}; allowed: {', '.join(str(one.value) for one in choices)}")
+    raise ValueError(f"{name} is {quoted(value)}; allowed: {', '.join(str(one.value) for one in choices)}")
 
 
 class LogType(enum.Enum):
@@ -48,7 +49,7 @@ def within(low: int, high: int) -> Any:
 
     def check(_: object, attribute: "attrs.Attribute[int]", value: int) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise ValueError(f"{attribute.name} is {value!r}; allowed: a whole number from {low} to {high}")
+            raise ValueError(f"{attribute.name} is {quoted(value)}; allowed: a whole number from {low} to {high}")
 
     return check
 

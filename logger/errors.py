@@ -12,6 +12,19 @@ LogError
 └── ArchiveFailed  an extent could not be archived, compressed or removed; it is still where it was
 """
 
+MAX_QUOTED = 100  # characters, or bytes, of a value that a sentence shows
+
+
+def quoted(value: object) -> str:
+    """The repr of a value that a caller gave, for the text of an error: of a long one its beginning. Never raises."""
+    if isinstance(value, (str, bytes, bytearray)) and len(value) > MAX_QUOTED:
+        return f"{value[:MAX_QUOTED]!r}..."
+    try:
+        text = repr(value)
+    except Exception:  # Python refuses this for an int with thousands of digits, say
+        return f"one {type(value).__name__}"
+    return text if len(text) <= 4 * MAX_QUOTED else f"{text[: 4 * MAX_QUOTED]}..."
+
 
 class LogError(Exception):
     """Anything the log refuses or fails at."""

@@ -6,6 +6,7 @@ has sequence 1, in a circular log a file takes a new sequence on every lap.
 """
 
 from logger.disk import PAGE
+from logger.errors import quoted
 
 NONE = 0
 LAST = (1 << 64) - (1 << 40)  # appending stops loudly before the stream runs out of 64 bits
@@ -19,8 +20,8 @@ def text(lsn: int) -> str:
 def parse(word: str) -> int:
     """The LSN in `<a:b:c:d>` or `a:b:c:d`; raises ValueError with a sentence."""
     groups = word.strip().removeprefix("<").removesuffix(">").split(":")
-    if len(groups) != 4 or not all(g.isascii() and g.isdigit() and int(g) <= 0xFFFF for g in groups):
-        raise ValueError(f"{word!r} is not an LSN; write four numbers from 0 to 65535, such as 0:0:4615:42406")
+    if len(groups) != 4 or not all(g.isascii() and g.isdigit() and len(g) < 20 and int(g) <= 0xFFFF for g in groups):
+        raise ValueError(f"{quoted(word)} is not an LSN; write four numbers from 0 to 65535, such as 0:0:4615:42406")
     lsn = 0
     for group in groups:
         lsn = lsn << 16 | int(group)

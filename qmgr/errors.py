@@ -13,22 +13,10 @@ import enum
 import queue
 from typing import Any
 
+from logger.errors import quoted as quoted
+
 # What to do about a file that the system does not let this user have:
 OWNER_ADVICE = "be the user whose it is, or correct its mode or its directory's"
-
-
-MAX_QUOTED = 100  # characters, or bytes, of a value that a sentence shows
-
-
-def quoted(value: object) -> str:
-    """The repr of a value that a caller gave, for the text of an error: of a long one its beginning. Never raises."""
-    if isinstance(value, (str, bytes, bytearray)) and len(value) > MAX_QUOTED:
-        return f"{value[:MAX_QUOTED]!r}..."
-    try:
-        text = repr(value)
-    except Exception:  # Python refuses this for an int with thousands of digits, say
-        return f"one {type(value).__name__}"
-    return text if len(text) <= 4 * MAX_QUOTED else f"{text[: 4 * MAX_QUOTED]}..."
 
 
 class Reason(enum.IntEnum):

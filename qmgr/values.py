@@ -61,9 +61,18 @@ def dumps(value: Any) -> bytes:
 def loads(data: bytes) -> Any:
     """Raises ValueError for what `dumps` does not make."""
     try:
-        return _decode(json.loads(data), 0)
+        return _decode(_parsed(data), 0)
     except (TypeError, KeyError, AttributeError, RecursionError) as exc:
         raise ValueError(f"this is no value of a call ({exc})") from None
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except ValueError:  # Python reads no number of thousands of digits
+        raise ValueError("a number in it is longer than any that a call takes") from None
 
 
 def _encode(value: Any) -> Any:

@@ -43,7 +43,7 @@ from typing import Any
 import attrs
 
 from logger import lsn as lsns
-from logger.errors import LogDamaged
+from logger.errors import LogDamaged, quoted
 from logger.frame import Pieces
 
 QUEUE_PLACE = struct.Struct("<IQ")
@@ -94,13 +94,13 @@ class Kind(enum.IntEnum):
 
 def _is_format_id(xid: Any, field: Any, value: Any) -> None:
     if type(value) is not int or not -(2**31) <= value < 2**31:
-        raise ValueError(f"an Xid's format_id is a 32-bit whole number, not {value!r}")
+        raise ValueError(f"an Xid's format_id is a 32-bit whole number, not {quoted(value)}")
 
 
 def _is_part(xid: Any, field: Any, value: Any) -> None:
     least = 1 if field.name == "gtrid" else 0
     if not isinstance(value, bytes) or not least <= len(value) <= MAX_XID_PART_BYTES:
-        raise ValueError(f"an Xid's {field.name} is {least} to {MAX_XID_PART_BYTES} bytes, not {value!r}")
+        raise ValueError(f"an Xid's {field.name} is {least} to {MAX_XID_PART_BYTES} bytes, not {quoted(value)}")
 
 
 @attrs.frozen(order=True)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import attrs
 
 from logger import lsn as lsns
+from logger.errors import quoted
 from logger.reader import Record
 from recovery.records import GETS, LENGTH16, LENGTH32, PUTS, QUEUE, QUEUE_PLACE, Kind
 
@@ -44,8 +45,8 @@ class Bookmark:
 def parse(word: str) -> Bookmark:
     """The bookmark in its own text form, or in that of an LSN. Raises ValueError with a sentence."""
     place, plus, count = word.strip().partition("+")
-    if plus and not (count.isascii() and count.isdigit()):
-        raise ValueError(f"{word!r} is not a bookmark; write an LSN, or one and a count as <0:0:4615:42406>+3")
+    if plus and not (count.isascii() and count.isdigit() and len(count) < 20):
+        raise ValueError(f"{quoted(word)} is not a bookmark; write an LSN, or one and a count as <0:0:4615:42406>+3")
     return Bookmark(lsns.parse(place), int(count or 0))
 
 

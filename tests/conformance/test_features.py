@@ -318,8 +318,14 @@ def test_a_wrong_value_of_any_size_is_a_short_sentence(qm: Manager, queue: str, 
         lambda: qm.delete_queue(queue, huge),
         lambda: qm.alter_queue(queue, max_depth=huge),
         lambda: qm.end(huge),
+        lambda: qmgr.create("HUGE", log_primary_files=huge),
+        lambda: qmgr.create("HUGE", log_type=huge),
+        lambda: qmgr.create("HUGE", max_uncommitted=huge),
     ):
         with pytest.raises(qmgr.Mistake) as caught:
             call()
-        assert len(str(caught.value)) < 1000
+        assert len(str(caught.value)) < 1000 and "Exceeds" not in str(caught.value)
+    for name in (lambda: qmgr.Xid(huge, b"g", b""), lambda: qmgr.Xid(1, huge, b"")):
+        with pytest.raises(ValueError, match=r"^an Xid's .{1,500}$"):
+            name()
     unit.backout()

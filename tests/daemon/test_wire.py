@@ -262,6 +262,12 @@ def test_other_json_is_refused(garbage: bytes) -> None:
         values.loads(garbage)
 
 
+def test_a_number_of_thousands_of_digits_is_refused_in_words_of_ours() -> None:
+    """Python's own would tell a client to change a setting of Python."""
+    with pytest.raises(ValueError, match="longer than any that a call takes"):
+        values.loads(b'{"map": {"priority": %s}}' % (b"9" * 5000))
+
+
 @pytest.mark.parametrize("kind", sorted(values.ERRORS))
 def test_errors_keep_class_reason_name_and_text(kind: str) -> None:
     made = values.ERRORS[kind]("it went wrong", name="A")

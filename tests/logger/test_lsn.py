@@ -32,6 +32,12 @@ def test_what_is_no_lsn_is_refused_with_a_sentence(word: str) -> None:
         lsn.parse(word)
 
 
+def test_what_is_far_too_long_for_an_lsn_is_refused_in_as_short_a_sentence() -> None:
+    """Python itself reads no number of more than 4300 digits."""
+    with pytest.raises(ValueError, match=r"^'0:0:0:9{94}'\.\.\. is not an LSN"):
+        lsn.parse("0:0:0:" + "9" * 5000)
+
+
 @given(st.integers(0, 2**64 - 1))
 def test_a_page_begins_at_or_before_its_bytes(value: int) -> None:
     page = lsn.page_of(value)
