@@ -1,7 +1,8 @@
 """The HTTP listener: a thread for each connection, requests bounded in size and time, answers by `http_messaging`.
 
-It is off unless qm.ini has a Listener stanza with Protocol=HTTP. /healthz, and /metrics where the stanza says so, are
-answered for anybody who can connect; all else takes a user (Basic over TLS, a client certificate), or NONE on loopback.
+It is off unless qm.ini has a Listener stanza with Protocol=HTTP. /healthz, `OPTIONS *`, and /metrics where the stanza
+says so, are answered for anybody who can connect; all else takes a user (Basic over TLS, a client certificate), or NONE
+on loopback.
 """
 
 import base64
@@ -28,6 +29,7 @@ from qmgr.errors import MQError, NotAuthorized, Unavailable
 from qmgr.infos import Peer
 from qmgr.session import AllRights, Rights, ServiceFace, Session
 
+METHODS = "GET, HEAD, POST, DELETE, OPTIONS"  # of all that a listener has
 CHUNK_BYTES = 65_536
 TLS_HANDSHAKE = b"\x16\x03"  # how its record begins
 ROOM_POLL_S = 0.005  # until it is asked again whether there is room
@@ -226,7 +228,7 @@ class Connection:
         known = self._session is not None
         channels = self._service.channels
         within = self._now_s() + (channels.idle_timeout if known else channels.connect_timeout)
-        while (length := self._read.find(END)) < 0 or length > MAX_HEAD_BYTES:
+        while (length := self._head_bytes()) < 0 or length > MAX_HEAD_BYTES:
             if length > 0 or len(self._read) > MAX_HEAD_BYTES:
                 text = f"the head is over {MAX_HEAD_BYTES} bytes long"
                 raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)
@@ -241,7 +243,12 @@ class Connection:
                 raise bad("this listener speaks HTTP without TLS, and the client begins with TLS")
             check_begin(self._read)
         data, _, self._read = self._read.partition(END)
-        return parse(data.lstrip(b"\r\n"), channels.max_frame_length)
+        return parse(data, channels.max_frame_length)
+
+    def _head_bytes(self) -> int:
+        """Bytes of the head, -1 until all of it has come. Empty lines before it do not count (RFC 9112, 2.2)."""
+        self._read = self._read.lstrip(b"\r\n")
+        return self._read.find(END)
 
     def _body(self, head: Head) -> bytes:
         """The body of a request; sends `100 Continue` where the client waits for it. Raises BadRequest, OSError."""
@@ -296,6 +303,10 @@ class Connection:
 
     def _answer(self, head: Head) -> Response:
         manager = self._service.manager
+        if not head.path:
+            if head.length:
+                raise bad("OPTIONS * has no body")
+            return Response(status=HTTPStatus.NO_CONTENT, headers={"Allow": METHODS})
         if head.path == ("healthz",):
             return self._read_only(
                 head, Response(body=b"ok\n", content_type="text/plain") if manager.healthy else _not_running()

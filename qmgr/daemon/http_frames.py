@@ -14,9 +14,11 @@ import attrs
 MAX_HEAD_BYTES = 16_384  # of request line and headers
 MAX_HEADERS = 100
 TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# method, host (of a target in absolute form, as a proxy is asked), path with query, digit of the version
+# method, host (of a target in absolute form, as a proxy is asked), path with query, digit of the version; `OPTIONS *`
+# asks for the server as a whole
 REQUEST = re.compile(
-    rb'([A-Z]{1,20}) (?:(?i:https?)://(?!:)([!"$-.0->A-~]+))?((?(2)(?:[/?][!-~]*)?|/[!-~]*)) HTTP/1\.([01])'
+    rb'([A-Z]{1,20}) (?:(?i:https?)://(?!:)([!"$-.0->A-~]+))?((?(2)(?:[/?][!-~]*)?|(?:/[!-~]*|(?<=^OPTIONS )\*)))'
+    rb" HTTP/1\.([01])"
 )
 HOST = re.compile(r"[!$&-.0-;=A-Z_a-z~%\[\]]*")  # with its port, as far as one can say that of any host
 REQUEST_START = re.compile(rb"[A-Z]{1,20}( [!-~ ]*)?\r?")  # of such a line
@@ -39,7 +41,7 @@ class Head:
     """Request line and headers. Names of headers are in lower case; of one that repeats the values are joined."""
 
     method: str
-    path: tuple[str, ...]  # between the slashes, decoded
+    path: tuple[str, ...]  # between the slashes, decoded; () in `OPTIONS *`
     query: Mapping[str, str]
     headers: Mapping[str, str]
     length: int  # of the body, bytes

@@ -736,6 +736,34 @@ def test_a_target_that_is_none(server: Server, target: str) -> None:
     assert server.raw(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()).startswith(b"HTTP/1.1 400")
 
 
+def test_empty_lines_before_a_request_are_passed_over(server: Server) -> None:
+    """As some clients send them behind a body (RFC 9112, 2.2); each may come by itself."""
+    head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for lines in (b"\r\n", b"\r\n\r\n", b"\r\n\r\n\r\n", b"\n\n"):
+        assert server.raw((lines + head) * 2).count(b"HTTP/1.1 200 OK") == 2, lines
+    with socket.create_connection((server.host, server.port), timeout=30) as one:
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for part in (b"\r\n", b"\r", b"\n", head[:9], head[9:]):
+            one.sendall(part)
+        one.shutdown(socket.SHUT_WR)
+        assert all_of(one).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_the_server_as_a_whole_says_what_it_takes(server: Server) -> None:
+    """`OPTIONS *` (RFC 9110, 9.3.7), which only this method may ask for."""
+    said = server.raw(b"OPTIONS * HTTP/1.1\r\nHost: web.example.com\r\n\r\n" * 2)
+    assert (
+        said.count(b"HTTP/1.1 204 No Content\r\n")
+        == said.count(b"\r\nAllow: GET, HEAD, POST, DELETE, OPTIONS\r\n")
+        == 2
+    )
+    for wrong in ("XOPTIONS *", "OPTIONS *?a=b", "OPTIONS **", "OPTIONS http://localhost*", "OPTIONS * *"):
+        said = server.raw(f"{wrong} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert said.startswith(b"HTTP/1.1 4"), wrong
+    said = server.raw(b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
+    assert said.startswith(b"HTTP/1.1 400 ")
+
+
 def test_two_that_differ_in_what_they_read_are_refused(server: Server) -> None:
     """Row 72."""
     head = f"POST {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nibm-mq-rest-csrf-token: 1\r\n"
