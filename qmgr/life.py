@@ -14,7 +14,7 @@ import attrs
 from logger.disk import Disk, Locks, read_whole
 from logger.errors import LogInUse
 from qmgr.errors import InUse
-from qmgr.locations import Location
+from qmgr.locations import Location, running
 
 LINE_BYTES = 512  # padded
 
@@ -100,7 +100,8 @@ class Life:
             self._disk.lock(path(self._location), self.note.encode().decode().rstrip("\n"), self._locks)
         except LogInUse as exc:
             note = last(self._disk, self._location)
-            holder = f"pid {note.process}" if note is not None else "another process"
+            known = f"pid {note.process}" if note is not None else running(self._location, self._disk)
+            holder = known or "another process"
             name = self._location.name
             text = f"queue manager {name!r} is running already: {holder} holds it; endmqm {name} ends it"
             raise InUse(text, holder=holder, name=name) from exc

@@ -1,7 +1,8 @@
 """endmqm: end a queue manager that runs as a daemon.
 
 It sends the daemon a signal, which is heard in any state, after it has made sure that the process is the one that has
-the queue manager. A daemon in another container, whose process number means nothing here, is asked over a connection.
+the queue manager. A daemon in another container, whose process number means nothing here, is asked over a connection;
+so is one whose note can't be read, as where it was the first one and had no room on the disk for it.
 """
 
 import argparse
@@ -26,6 +27,7 @@ UNKNOWN = 16
 POLL_S = 0.02
 GRACE_S = 2.0  # that an immediate end should take, and a kill
 MAX_WAIT_S = 999_999
+UNREAD = Note(stage=Stage.RUNNING, process=0, host="")  # in the place of a note that can't be read
 
 
 def options(parser: Parser) -> None:
@@ -68,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def daemon_of(location: Location) -> Note:
-    """The note of the daemon that has the queue manager; ends the command where there is none."""
+    """The note of the daemon that has the queue manager, or UNREAD; ends the command where there is no daemon."""
     for _ in range(access.MAX_POLLS):  # in the moment in which it takes the lock it has not said anything yet
         if (note := life.daemon(DISK, location)) is not None:
             return note
@@ -76,9 +78,7 @@ def daemon_of(location: Location) -> Note:
             break
         access.pause(access.POLL_S)
     else:
-        text = f"queue manager {location.name!r} is a daemon, and {life.path(location)}, which names its process, is"
-        process = locations.running(location, DISK) or "that process"
-        raise Failure(NOT_AVAILABLE, "AMQ8146E", f"{text} damaged; end it with SIGTERM to {process}.")
+        return UNREAD
     holder = locations.running(location, DISK)
     if holder is not None:
         text = f"queue manager {location.name!r} is no daemon: {holder} has started it with qmgr.start(); end it there."
@@ -99,6 +99,8 @@ class Ending:
         now = life.daemon(DISK, self.location)
         if now is None:
             return DISK.locked_by(life.path(self.location)) is None
+        if self.note is UNREAD:  # it can say now what it does
+            self.note = now
         if (now.process, now.host, now.numbers) != (self.note.process, self.note.host, self.note.numbers):
             return True
         if not self.note.epoch:  # it was starting
@@ -162,13 +164,17 @@ class Ending:
     def report(self) -> None:
         """Say how it has ended."""
         note = life.last(DISK, self.location)
-        if note is not None and note.process == self.note.process and note.stage is Stage.FAILED:
+        if note is not None and note.process == (self.note.process or note.process) and note.stage is Stage.FAILED:
             text = f"queue manager {self.location.name!r} could not be ended in order, see {self.location.errors}"
             raise Failure(UNEXPECTED, "AMQ8144E", f"{text}; the next start recovers it.")
         print(f"Queue manager {self.location.name!r} ended.")
 
     def _send(self, number: int) -> None:
         """Send the daemon a signal, and nobody else: its process number may be another's by now."""
+        if self.note is UNREAD:
+            text = f"queue manager {self.location.name!r} is a daemon, and {life.path(self.location)}, which names its"
+            process = locations.running(self.location, DISK) or "that process"
+            raise Failure(NOT_AVAILABLE, "AMQ8146E", f"{text} process, is empty or damaged; kill {process}.")
         if not self.here:
             text = f"the process of queue manager {self.location.name!r} is on {self.note.host!r}"
             text += "; kill it there." if self.note.host != os.uname().nodename else ", in a container; kill it there."

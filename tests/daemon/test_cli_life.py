@@ -245,22 +245,24 @@ def test_what_keeps_it_from_starting_is_one_sentence(
 # dspmq and dltmqm
 
 
-def test_of_a_daemon_whose_note_is_damaged_the_truth_is_said(daemons: Daemons) -> None:
+@pytest.mark.parametrize("note", ["", "rubbish"])  # empty: there was no room on the disk for the first one
+def test_a_daemon_whose_note_can_not_be_read_is_ended_over_a_connection(daemons: Daemons, note: str) -> None:
     process = daemons.made()
     path = Path(life.path(daemons.where()))
-    path.write_text("rubbish")
-    try:
-        assert daemons.status() == "Status not available"
-        done = daemons.run("endmqm -i QM1")
-        assert done.returncode == 40
-        assert done.stderr.startswith("AMQ8146E: queue manager 'QM1' is a daemon, ")
-        assert done.stderr.endswith(
-            f"{path}, which names its process, is damaged; end it with SIGTERM to pid {process}.\n"
-        )
-    finally:
-        os.kill(process, signal.SIGTERM)
-    daemons.ended()
-    assert daemons.status() == "Ended normally"
+    path.write_text(note)
+    assert daemons.status() == "Status not available"
+    done = daemons.run("strmqm QM1")
+    assert (done.returncode, f" pid {process} holds it; endmqm QM1 ends it" in done.stderr) == (5, True), done.stderr
+    done = daemons.run("endmqm -p QM1")
+    assert done.returncode == 40
+    assert done.stderr.startswith("AMQ8146E: queue manager 'QM1' is a daemon, ")
+    assert done.stderr.endswith(f"{path}, which names its process, is empty or damaged; kill pid {process}.\n")
+    done = daemons.run("endmqm -i QM1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("Queue manager 'QM1' ended.\n")
+    assert daemons.status() == "Ended immediately"
+    daemons.start()
+    assert daemons.status() == "Running"
 
 
 def test_dspmq_shows_those_that_run(daemons: Daemons) -> None:
