@@ -35,6 +35,7 @@ PRIORITY, TO_WRITE = attrgetter("priority"), attrgetter("body", "status", "head"
 MAX_SURPLUS_BYTES = 32 << 20  # of a queue; beyond that some of its segments are rewritten
 NON_PERSISTENT, PERSISTENT = 0, 1
 REWRITE_BYTES = 64 << 20  # of messages that one checkpoint rewrites for a queue, about
+TRIES = 5  # for messages of one kind: the segment to append to may be missing, and names of new ones be taken
 
 
 class _Unreadable(Exception):
@@ -142,11 +143,8 @@ class _QueueSnapshot:
             self.plan += groups if rewrite else []
 
     def new_segments(self) -> int:
-        """How many segments it may make at most.
-
-        For each kind of messages one, and a second in case that the file of the segment to append to is missing.
-        """
-        return 2 * sum(1 for entries in self._fresh if entries) + len(self.plan)
+        """How many segments it may make at most."""
+        return TRIES * sum(1 for entries in self._fresh if entries) + len(self.plan)
 
     def of_kind(self, kind: int) -> list[Segment]:
         """The segments of non-persistent (0) or persistent messages (1)."""
@@ -328,19 +326,22 @@ class StateSnapshot:
             snapshot.kept_in_memory = True
             return
         target = self._target(snapshot, kind)
-        try:
-            self._append(snapshot, target, chain([first], fresh))
-        except OSError as exc:
-            if exc.errno in NO_FILE:
+        new: Iterator[_EntryChunk | _BatchChunk] = chain([first], fresh)
+        for more in reversed(range(TRIES)):
+            try:
+                self._append(snapshot, target, new)
+                return
+            except OSError as exc:
+                if may_stay and exc.errno in NO_SPACE:
+                    snapshot.kept_in_memory = True
+                    return
+                if exc.errno not in NO_FILE or not more:
+                    raise
                 if target.cells:  # else the segment is new, and what has its name is not the queue's: no damage
                     snapshot.new_damage = no_segment(exc.filename, exc)
                     if exc.errno == errno.ENOTDIR:  # who writes the new one sets aside what lies there
                         snapshot.new_damage.path = ""
-                self._append(snapshot, self._new(kind), snapshot.fresh(kind))
-                return
-            if not may_stay or exc.errno not in NO_SPACE:
-                raise
-            snapshot.kept_in_memory = True
+            target, new = self._new(kind), snapshot.fresh(kind)
 
     def _target(self, snapshot: _QueueSnapshot, kind: int) -> Segment:
         """The segment that new messages are appended to."""
@@ -537,6 +538,7 @@ class StateSnapshot:
     def give_up(self, *, named: bool) -> None:
         state = self._state
         state.gave_up = True
+        state.give_back(list(self._numbers))
         state.retired = [r for r in self._retired if r not in state.retired] + state.retired
         state.retired_bytes += self._freed
         for snapshot in self._changed.values():

@@ -592,9 +592,10 @@ def test_row_49_what_is_no_file_in_the_place_of_a_segment_is_found_while_work_go
         assert qm.queue("B").depth == 0
 
 
+@pytest.mark.parametrize("taken", [1, 2, 4])
 @pytest.mark.parametrize("how", [a_directory, a_link_to_itself, a_link_to_nothing])
 def test_what_has_the_name_of_a_segment_that_is_to_be_made_damages_no_queue(
-    how: Callable[[Path], None], tmp_path: Path
+    how: Callable[[Path], None], taken: int, tmp_path: Path
 ) -> None:
     """Nothing of the queue was there, so nothing of it is lost: it goes on under another number."""
     qmgr.create("REAL", data_path=tmp_path, log_primary_files=2, log_file_pages=64)
@@ -603,12 +604,36 @@ def test_what_has_the_name_of_a_segment_that_is_to_be_made_damages_no_queue(
         qm.put("A", b"ours")
         directory = tmp_path / "qmgrs" / "REAL" / "queues" / "A"
         directory.mkdir(exist_ok=True)
-        how(directory / "00000001.seg")
+        for number in range(1, 1 + taken):
+            how(directory / f"0000000{number}.seg")
         qm.checkpoint()
         assert [message.body for message in qm.browse("A")] == [b"ours"]
-    assert (directory / "00000002.seg").is_file()
+        qm.define_queue("B")
+        qm.put("B", b"theirs")
+        qm.checkpoint()
+    assert (directory / f"0000000{taken + 1}.seg").is_file()
+    assert (directory.parent / "B" / f"0000000{taken + 2}.seg").is_file()  # no number is lost by it
     with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
         assert qm.get("A").body == b"ours"
+
+
+def test_a_segment_that_is_missing_where_the_names_of_the_next_ones_are_taken_damages_its_queue_alone(
+    tmp_path: Path,
+) -> None:
+    qmgr.create("REAL", data_path=tmp_path, log_primary_files=2, log_file_pages=64)
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        for name in ("A", "B"):
+            qm.define_queue(name)
+            qm.put(name, b"first")
+        qm.checkpoint()
+        (segment,) = (tmp_path / "qmgrs" / "REAL" / "queues" / "A").iterdir()
+        segment.unlink()
+        for number in (3, 4):
+            a_directory(segment.with_name(f"0000000{number}.seg"))
+        qm.put("A", b"second")
+        qm.checkpoint()
+        assert set(qm.damaged()) == {"A"}
+        assert qm.get("B").body == b"first"
 
 
 @pytest.mark.interpreted

@@ -3,6 +3,7 @@
 It stops or refuses loudly, and loses nothing.
 """
 
+import errno
 import itertools
 import sys
 
@@ -105,6 +106,20 @@ def test_row_70_an_epoch_near_its_end_works_or_stops_loudly(epoch: int) -> None:
             assert "start" in str(exc) or "epoch" in str(exc)
             break
     assert len(seen) == acknowledged
+
+
+def test_row_70_checkpoints_that_a_full_disk_fails_take_the_number_that_they_tried_and_no_more() -> None:
+    """They are tried once a second, for as long as the disk is full."""
+    world = World()
+    for name in ("A", "B", "C"):
+        world.qm.define_queue(name)
+        world.qm.put(name, b"x")
+    world.disk.fail("create", errno.ENOSPC, once=False, where=lambda path: path.endswith(".seg"))
+    before = world.qm._store.next_segment
+    for _ in range(10):
+        with pytest.raises(qmgr.StorageFull):
+            world.qm.checkpoint()
+    assert world.qm._store.next_segment == before + 10
 
 
 def test_row_70_the_numbers_of_segments_run_out_loudly_and_what_is_there_can_be_got() -> None:
