@@ -202,23 +202,32 @@ def _from_head(state: ControlState, reader: LogReader) -> Iterator[RawRecord]:
     return reader.records(state.head, durable=max(state.durable, state.clean_end))
 
 
+def no_pause(seconds: float) -> None:
+    """For a log that nobody writes."""
+
+
 def header(
-    disk: Disk, log_dir: str, *, config: LogConfig | None = None, reader: ReaderOf | None = None
+    disk: Disk,
+    log_dir: str,
+    *,
+    config: LogConfig | None = None,
+    reader: ReaderOf | None = None,
+    pause: Callable[[float], None] = no_pause,
 ) -> dict[str, Any]:
-    """The log's header fields by their MQ names; with `config` also those that qm.ini knows.
+    """The log's header fields by their MQ names; with `config` also those that qm.ini knows. `pause` as in `dump`.
 
     A log that is damaged ends there, and `damaged` says so. Raises LogDamaged when nothing can be read, OSError.
     """
-    state, found = opened(disk, log_dir, reader)
+    found = Following(lambda: opened(disk, log_dir, reader), pause)
     damaged: dict[str, str] = {}
     try:
-        for _ in _from_head(state, found):
-            pass
+        found.read_through()
     except LogDamaged as exc:
         damaged = {"damaged": str(exc)}
     finally:
-        end = found.end or state.head
         found.close()
+    state = found.state
+    end = found.end or state.head
     linear = state.log_type is LogType.LINEAR
     fields: dict[str, Any] = {
         "FormatVersion": 1,
@@ -319,7 +328,7 @@ def dump(
     extent: int | None = None,
     names: Mapping[int, str] | None = None,
     reader: ReaderOf | None = None,
-    pause: Callable[[float], None] = lambda seconds: None,
+    pause: Callable[[float], None] = no_pause,
 ) -> Iterator[DumpRecord]:
     """The records from the head, from `start_lsn`, or from the first one of an extent: of the head's with `base`.
 
@@ -330,14 +339,12 @@ def dump(
     """
     found = Following(lambda: opened(disk, log_dir, reader), pause)
     try:
-        state = found.state
-        first = _first(state, start_lsn, extent, base=base)
         if extent is not None and reader is None:
             _refuse_missing(disk, log_dir, extent)
         known = dict(names or {})
         begun = start_lsn is None
         shown = False
-        for raw in found.records(first):
+        for raw in found.records(lambda state: _first(state, start_lsn, extent, base=base)):
             if end_lsn is not None and raw.lsn > end_lsn:
                 return
             details = _details_of(raw, known)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from logger import lsn
 from logger.config import LogType
 from logger.control import ControlState
-from logger.errors import LogDamaged, NotInLog
+from logger.errors import ExtentGone, LogDamaged, NotInLog
 from logger.reader import LogReader, Record
 
 MAX_RETRIES = 6  # at what does not check out
@@ -18,7 +18,7 @@ Opened = Callable[[], tuple[ControlState, LogReader]]
 
 
 class Following:
-    """Reads one log once. `end` is known when `records` is exhausted."""
+    """Reads one log. `end` is known when `records` is exhausted, or has raised."""
 
     def __init__(self, opened: Opened, pause: Callable[[float], None]) -> None:
         """`opened` gives what the control file says now, and a reader; `pause(seconds)`. Raises as `opened` does."""
@@ -27,13 +27,28 @@ class Following:
         self.state, self._reader = opened()
         self.end = 0
 
-    def records(self, first: int) -> Iterator[Record]:
-        """The records from LSN `first` on, of which one may begin before. Raises LogDamaged, NotInLog, OSError."""
-        at, retries, enough = first, 0, 0
+    def read_through(self) -> None:
+        """Read from the head to the end, beginning again where the head moves on too fast. Raises as `records` does."""
+        for more in reversed(range(MAX_RETRIES)):
+            try:
+                for _ in self.records(lambda state: state.head):
+                    pass
+                return
+            except NotInLog:
+                if not more:
+                    raise
+
+    def records(self, first: Callable[[ControlState], int]) -> Iterator[Record]:
+        """The records from an LSN on, of which one may begin before. Raises LogDamaged, NotInLog, OSError.
+
+        `first` gives the LSN, by what the control file says: once more where what is there goes before it is read.
+        """
+        start = at = first(self.state)
+        retries = enough = 0
         while True:
             known = max(self.state.durable, self.state.clean_end)
             try:
-                for record in self._reader.records(at, durable=known, resync=at == first):
+                for record in self._reader.records(at, durable=known, resync=at == start):
                     yield record
                     at, retries = record.end, 0
                 self.end = self._reader.end
@@ -43,21 +58,28 @@ class Following:
                     self.end = at
                     return
                 if retries == MAX_RETRIES:
+                    self.end = self._reader.end
                     raise
                 enough = enough or exc.durable
+                removed = isinstance(exc, ExtentGone) and at >= self._begins
             retries += 1
             self._pause(RETRY_PAUSE_SECONDS * 2 ** (retries - 1))
-            self._reopen(at)
+            self._reader.close()
+            self.state, self._reader = self._opened()
+            if at < self._begins and (removed or self.state.log_type is LogType.CIRCULAR):
+                anew = first(self.state)
+                if at > start or anew == start:
+                    raise NotInLog(
+                        f"the log went {'on' if removed else 'round'} while it was read: what came at {lsn.text(at)} "
+                        f"was {'removed' if removed else 'written over'}, and it begins at {lsn.text(self._begins)} by "
+                        f"now; read it again, or end the queue manager first"
+                    )
+                start = at = anew
 
-    def _reopen(self, at: int) -> None:
-        self._reader.close()
-        self.state, self._reader = self._opened()
-        begins = self.state.head // self.state.extent_bytes * self.state.extent_bytes
-        if self.state.log_type is LogType.CIRCULAR and at < begins:
-            raise NotInLog(
-                f"the log went round while it was read: what came at {lsn.text(at)} was written over, and it begins at "
-                f"{lsn.text(begins)} by now; read it again, or end the queue manager first"
-            )
+    @property
+    def _begins(self) -> int:
+        """Where the extent with the head begins: what lies before may be written over, or removed."""
+        return self.state.head // self.state.extent_bytes * self.state.extent_bytes
 
     def close(self) -> None:
         self._reader.close()

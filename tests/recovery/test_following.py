@@ -8,6 +8,7 @@ import pytest
 
 import qmgr
 from logger import at_rest
+from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, PosixDisk
 from logger.errors import LogDamaged, NotInLog
@@ -56,7 +57,7 @@ class Looks:
 
     def bodies(self) -> tuple[list[bytes], Following]:
         following = Following(self, self.pauses.append)
-        found = following.records(following.state.head)
+        found = following.records(lambda state: state.head)
         return [bytes(record.body[:1]) for record in found if record.kind != FILL], following
 
 
@@ -102,6 +103,74 @@ def test_a_log_that_went_round_meanwhile_says_so() -> None:
     looks = Looks(first, disk)
     with pytest.raises(NotInLog, match="went round while it was read"):
         looks.bodies()
+
+
+def test_the_header_of_a_log_that_is_being_written_is_that_of_a_whole_one() -> None:
+    disk, _, ends = written(12)
+    now = spoilt(disk, ends[2])
+    assert "damaged" in dump.header(now, "/log")
+    found = dump.header(now, "/log", pause=lambda seconds: now.poke(PATH, disk.peek(PATH)))
+    assert found == dump.header(disk, "/log") and "damaged" not in found
+
+
+def remove_extents(qm: qmgr.QueueManager) -> None:
+    """Have the log go on until nothing is left of the extents that it has now."""
+    for _ in range(12):
+        qm.put_many("A", [bytes(30_000)] * 6)
+        qm.get_many("A", 6)
+        qm.record_image("A")
+        qm.record_definitions()
+        qm.checkpoint()
+    qm.reduce_log("MAX")
+
+
+def test_a_linear_log_whose_extents_are_removed_before_they_are_read_is_read_from_its_new_head(tmp_path: Path) -> None:
+    disk, reader, control = linear(tmp_path)
+    with qmgr.start("QM1", data_path=tmp_path, background=False) as qm:
+        qm.define_queue("A")
+        before = control.read_bytes()
+        remove_extents(qm)
+    after = control.read_bytes()
+
+    def pause(seconds: float) -> None:
+        control.write_bytes(after)
+
+    control.write_bytes(before)  # as somebody has read it who opens the extents only now
+    found = list(dump.dump(disk, str(control.parent), reader=reader, pause=pause))
+    assert found and found == list(dump.dump(disk, str(control.parent), reader=reader))
+    control.write_bytes(before)
+    header = dump.header(disk, str(control.parent), reader=reader, pause=pause)
+    assert header == dump.header(disk, str(control.parent), reader=reader) and "damaged" not in header
+
+
+def test_a_linear_log_whose_extents_are_removed_while_they_are_read_says_so(tmp_path: Path) -> None:
+    disk, reader, control = linear(tmp_path)
+    with qmgr.start("QM1", data_path=tmp_path, background=False) as qm:
+        qm.define_queue("A")
+        found = dump.dump(disk, str(control.parent), reader=reader)
+        next(found)
+        remove_extents(qm)
+        with pytest.raises(NotInLog, match=r"the log went on while it was read: .* was removed, and it begins at"):
+            list(found)
+
+
+def linear(tmp_path: Path) -> tuple[PosixDisk, dump.ReaderOf, Path]:
+    """A disk, what reads a small linear log on it, and the log's control file."""
+    qmgr.create(
+        "QM1",
+        data_path=tmp_path,
+        log_type="linear",
+        log_management="Automatic",
+        log_primary_files=2,
+        log_file_pages=64,
+    )
+    disk, log = PosixDisk(), tmp_path / "log/QM1"
+    config = LogConfig(log_type=LogType.LINEAR, file_pages=64, path=str(log))
+    return (
+        disk,
+        lambda state: at_rest.history_of(disk, config, state).reader(state),
+        Path(at_rest.control_path(str(log))),
+    )
 
 
 @pytest.mark.parametrize("log_type", ["circular", "linear"])
