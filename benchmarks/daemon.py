@@ -3,7 +3,6 @@
 The daemon, and each client where there are several, is a process of its own; what it is compared with runs in this one.
 """
 
-import argparse
 import contextlib
 import os
 import socket
@@ -26,6 +25,7 @@ from benchmarks.deep import quartiles
 from benchmarks.measure import Figure, Slice, Wanted, at_least, at_most, by_turns, compare, repeat
 from benchmarks.put_get import BODY, SECONDS, UNIT, drain, manager, rate, together
 from benchmarks.stomp_client import StompClient
+from qmgr.cli.command import SaysItsHelp
 
 TURNS = 9
 MANY = 8  # clients
@@ -335,7 +335,7 @@ def method(turns: int) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.daemon", description=__doc__)
+    parser = SaysItsHelp(prog="python -m benchmarks.daemon", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few slices each, to see that all works")
     parser.add_argument("--only", choices=list(GROUPS), action="append", metavar="NAME", help=", ".join(GROUPS))
     parser.add_argument("--path", type=Path, default=machine.ROOT / ".bench", help="where to measure (default: .bench)")

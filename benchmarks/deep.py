@@ -26,6 +26,7 @@ from benchmarks.measure import Figure, Slice, Wanted, at_least, at_most, by_turn
 from benchmarks.memory import highest, resident
 from benchmarks.put_get import BODY, HALF, RAW_BYTES, UNIT, drain, manager, rate
 from benchmarks.raw import RawFile
+from qmgr.cli.command import SaysItsHelp
 
 DEPTHS = (1_000_000, 10_000_000)
 QUEUES = 10_000
@@ -522,7 +523,7 @@ GROUPS = [*AT_A_DEPTH, *ONCE]
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.deep", description=__doc__)
+    parser = SaysItsHelp(prog="python -m benchmarks.deep", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few slices each, to see that all works")
     parser.add_argument("--only", choices=GROUPS, action="append", metavar="NAME", help=", ".join(GROUPS))
     parser.add_argument(

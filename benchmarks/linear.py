@@ -38,6 +38,7 @@ from logger.clock import SystemClock
 from logger.compressed import Compression
 from logger.disk import PosixDisk
 from logger.history import Form, History
+from qmgr.cli.command import SaysItsHelp
 from qmgr.ini import parse
 from qmgr.retention import Pace
 from recovery.records import decode
@@ -562,7 +563,7 @@ def answer(path: Path) -> float:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.linear", description=__doc__)
+    parser = SaysItsHelp(prog="python -m benchmarks.linear", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few slices each, to see that all works")
     parser.add_argument("--only", choices=list(GROUPS), action="append", metavar="NAME", help=", ".join(GROUPS))
     parser.add_argument(

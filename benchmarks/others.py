@@ -4,7 +4,6 @@ Servers, and each client where there are several, are processes of their own on 
 process, as sqlite3 is, and by clients of the daemon.
 """
 
-import argparse
 import contextlib
 import os
 import sys
@@ -22,6 +21,7 @@ from benchmarks.daemon import NAME, daemon
 from benchmarks.measure import Figure, Slice, at_least, compare, repeat
 from benchmarks.put_get import BODY, SECONDS, UNIT, manager, rate, together
 from benchmarks.rivals import Ours, Queue, Rival
+from qmgr.cli.command import SaysItsHelp
 
 TURNS = 7
 MANY = 8  # clients
@@ -121,7 +121,7 @@ def measure(names: list[str], path: Path, turns: int) -> list[Figure]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.others", description=__doc__)
+    parser = SaysItsHelp(prog="python -m benchmarks.others", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few slices each, to see that all works")
     parser.add_argument("--only", choices=list(rivals.ALL), action="append", metavar="NAME", help=", ".join(rivals.ALL))
     parser.add_argument("--path", type=Path, default=machine.ROOT / ".bench", help="where to measure (default: .bench)")

@@ -36,6 +36,7 @@ from pipeline import dividing, finding, naming, rows, session
 from pipeline.dividing import Part
 from pipeline.filters import EVERYTHING, Filters
 from pipeline.schema import ARROW, COLUMNS, SQL
+from qmgr.cli.command import SaysItsHelp
 from qmgr.message import describe
 from recovery import extent_index
 from recovery.records import Commit, Define, Encoded, Put, run_of_gets, run_of_puts
@@ -322,7 +323,7 @@ def measure(name: str, home: Path, records: int, turns: int) -> list[Figure]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
+    parser = SaysItsHelp(prog="python -m benchmarks.pipeline", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one reading each, to see that all works")
     parser.add_argument("--only", choices=list(GROUPS), action="append", metavar="NAME", help=", ".join(GROUPS))
     parser.add_argument(

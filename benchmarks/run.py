@@ -13,6 +13,7 @@ from benchmarks.measure import Figure
 from benchmarks.memory import memory
 from benchmarks.put_get import BODY, SECONDS, TURNS, large, move, single, threads, units
 from benchmarks.restart import restart
+from qmgr.cli.command import SaysItsHelp
 from qmgr.compiled import is_compiled
 
 GROUPS: dict[str, Callable[[Path, int], list[Figure]]] = {
@@ -21,7 +22,7 @@ GROUPS: dict[str, Callable[[Path, int], list[Figure]]] = {
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser = SaysItsHelp(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few slices each, to see that all works")
     parser.add_argument("--only", choices=list(GROUPS), action="append", metavar="NAME", help=", ".join(GROUPS))
     parser.add_argument("--path", type=Path, default=machine.ROOT / ".bench", help="where to measure (default: .bench)")

@@ -224,3 +224,26 @@ def test_a_wrong_name_of_a_benchmark_gets_a_sentence() -> None:
     done = run("-m", "benchmarks.run", "--only", "nothing")
     assert done.returncode == 2
     assert "invalid choice: 'nothing'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *(f"benchmarks.{name}" for name in ("run", "others", "daemon", "deep", "linear", "pipeline")),
+        *("examples.flights", "examples.flights.pipeline"),
+    ],
+)
+def test_help_that_can_not_be_written_is_no_success(module: str) -> None:
+    """Nor where each write goes out at once, which argparse itself passes over."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-u", "-m", module, "--help"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode != 0 and "No space left on device" in done.stderr

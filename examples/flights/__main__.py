@@ -21,6 +21,7 @@ from examples.flights.audit import audit
 from examples.flights.summary import summary
 from examples.flights.supervise import Killer, Life, WorkerFailed, supervise
 from examples.flights.worker import FROM, MARK, NAME, TO
+from qmgr.cli.command import SaysItsHelp
 
 
 def rows_wanted(text: str) -> int | None:
@@ -38,7 +39,7 @@ def kills_wanted(text: str) -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = SaysItsHelp(
         prog="python -m examples.flights",
         description="Pass the flights that left New York in 2013 through a queue manager that is killed on the way, "
         "and check that every flight is on its carrier's queue, once, in order.",

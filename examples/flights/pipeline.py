@@ -26,13 +26,14 @@ except ModuleNotFoundError as exc:
 from rich.console import Console
 
 import qmgr
+from qmgr.cli.command import SaysItsHelp
 
 ROWS = 50_000
 JOBS = ("history", "flow", "uows", "audit")
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = SaysItsHelp(
         prog="python -m examples.flights.pipeline",
         description="Pass flights through a queue manager with linear logging that is killed on the way, and have "
         "Spark tell from its log what went on.",
