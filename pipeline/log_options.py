@@ -61,7 +61,7 @@ def asked(options: Mapping[str, str]) -> Asked:
         if name.lower() not in known:
             raise Mistake(f"qmgr.log has no option {name!r}; it has {', '.join(OPTIONS)}")
         given[known[name.lower()]] = value
-    if "path" not in given:
+    if not given.get("path"):  # "" would be whatever directory this process is in
         raise Mistake(
             'qmgr.log needs a path: load("/data") with the option qmgr for a queue manager, or load the directory of '
             "a log or of its extents"

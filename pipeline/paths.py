@@ -3,7 +3,8 @@
 import os
 import re
 
-from qmgr.errors import Mistake
+from qmgr.errors import Mistake, quoted
+from qmgr.locations import can_be
 
 FILE = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)", re.IGNORECASE | re.DOTALL)
 ELSEWHERE = re.compile(r"(?:file:|[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
@@ -16,6 +17,8 @@ def local(text: str) -> str:
 
 def without_scheme(text: str) -> str:
     """The same of a path that Spark takes too, to which `~` is a folder like any other."""
+    if text and not can_be(text):
+        raise Mistake(f"{quoted(text)} can't be a path: it has a NUL, or half a surrogate pair")
     found = FILE.fullmatch(text)
     if found is not None:
         return found[1]

@@ -71,7 +71,7 @@ def data_root(data_path: Path | None = None) -> str:
     return root
 
 
-def _can_be(path: object) -> bool:
+def can_be(path: object) -> bool:
     """Could the system take the path? A lone surrogate has no bytes, unless it stands for one (surrogateescape)."""
     try:
         return isinstance(path, str) and path.encode("utf-8", "surrogateescape") != b"" and "\0" not in path
@@ -89,7 +89,7 @@ def find(
     check_name(name, "queue manager", Reason.Q_MGR_NAME_ERROR)
     for what, path in ((called, data_path), ("log_path", log_path)):
         text = path if isinstance(path, str) else getattr(path, "__fspath__", str)()
-        if (path is not None or what == "into") and not _can_be(text):  # only `into` has no default
+        if (path is not None or what == "into") and not can_be(text):  # only `into` has no default
             raise Mistake(f"{what} is the path of a directory, not {quoted(path)}", reason=Reason.OPTIONS_ERROR)
     root = data_root(data_path)
     logs = home_path(log_path) if log_path is not None else f"{root}/log"

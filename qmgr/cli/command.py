@@ -31,7 +31,9 @@ from qmgr.errors import (
     ObjectInUse,
     Reason,
     Unavailable,
+    quoted,
 )
+from qmgr.locations import can_be
 from recovery.errors import RecoveryError
 
 BAD_ARGUMENTS = 36
@@ -369,8 +371,8 @@ class Bar:
 
 def absolute(text: str) -> str:
     """The absolute path of a directory, a relative one being seen from where the user is."""
-    if not text:
-        raise argparse.ArgumentTypeError("a directory can't be ''")
+    if not can_be(text):
+        raise argparse.ArgumentTypeError(f"a directory can't be {quoted(text)}")
     return str(Path(text).absolute())
 
 

@@ -6,6 +6,7 @@ import pipeline
 from pipeline.__main__ import parser_of
 from pipeline.consuming import Consuming
 from pipeline.jobs import job
+from pipeline.jobs.common import Failure
 from pipeline.log_options import asked
 from pipeline.paths import local, without_scheme
 from pipeline.reach import reach
@@ -40,6 +41,26 @@ def test_a_path_may_be_of_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     args = parser_of(job("rebuild")).parse_args(words)
     assert (args.path, args.out, args.into) == ("/home/me/data", "/home/me/out", "/home/me/then")
     assert without_scheme("~/checkpoint") == "~/checkpoint"
+
+
+@pytest.mark.parametrize("path", ["a\0b", "file:/a\0b", "\ud800"])
+def test_what_can_be_no_path_is_refused_in_a_sentence(path: str) -> None:
+    for call in (
+        lambda: asked({"path": path}),
+        lambda: reach({"qmgr": "QM1", "dataPath": path, "queue": "A"}),
+        lambda: pipeline.lake(None, path),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(Mistake, match="can't be a path"):
+            call()
+    for words in ([path, "--qmgr", "QM1", "--out=/out"], ["/data", "--qmgr", "QM1", f"--out={path}"]):
+        with pytest.raises(Failure, match=r"name a (path|directory)"):
+            parser_of(job("history")).parse_args(words)
+
+
+def test_an_empty_path_is_none() -> None:
+    """Of a variable that nobody has set, perhaps; it was the directory in which Spark was started."""
+    with pytest.raises(Mistake, match="needs a path"):
+        asked({"path": ""})
 
 
 @pytest.mark.parametrize("uri", ["hdfs://one/data", "s3a://bucket", "file://data/log", "file:data", "file:"])

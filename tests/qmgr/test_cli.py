@@ -434,6 +434,14 @@ def test_a_relative_data_path_is_seen_from_where_the_user_stands(run: Run, tmp_p
     assert (tmp_path / "here" / "qmgrs" / "QM1" / "qm.ini").exists()
 
 
+@pytest.mark.parametrize("path", ["", "a\0b", "\ud800"])
+def test_what_can_be_no_directory_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str], path: str):
+    for words in (["dspmq"], ["dmpmqlog", "-m", "QM1"], ["status"]):
+        assert qm([*words, "--data-path", path]) == 36
+        said = capsys.readouterr().err
+        assert said.startswith("AMQ7076E: argument --data-path: a directory can't be '") and said.count("\n") == 1
+
+
 def test_what_there_is_no_room_for_has_a_code_of_its_own():
     full = OSError(errno.ENOSPC, "No space left on device", "/log/active/S0000001.LOG")
     deep = ResourceProblem("the log is full", name="A")
