@@ -38,6 +38,7 @@ DIFFERENT = 10
 PRINT_EVERY_S = 10.0  # a line of progress, where stderr is no terminal
 POLL_S = 0.5
 OURS = re.compile(r"^\s*((?:logger|recovery|qmgr|pipeline)(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
+NUMBER = re.compile(r"AMQ\d{4}[IWEST]: ")
 CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|Java heap space|GC overhead|SparkContext was shut down|cleanUpAfterSchedulerStop"
@@ -107,7 +108,7 @@ def _is_queue_manager(text: str) -> bool:
 def directory(text: str) -> str:
     """What `--out` was given. Raises Failure."""
     with contextlib.suppress(Mistake):
-        if text and _is_utf8(text):
+        if can_be(text):
             return local(text)
     raise Failure(f"--out was given {text!r}; name a directory that this machine and all workers have mounted.")
 
@@ -115,18 +116,18 @@ def directory(text: str) -> str:
 def log_path(text: str) -> str:
     """What PATH was given. Raises Failure."""
     with contextlib.suppress(Mistake):
-        if text and _is_utf8(text):
+        if can_be(text):
             return local(text)
     raise Failure(f"PATH was given {text!r}; name a path where this machine has the log mounted.")
 
 
-def _is_utf8(text: str) -> bool:
-    """Can it be sent to Java? py4j breaks off in the middle of a name that is no UTF-8."""
+def can_be(path: str) -> bool:
+    """Can it be the name of a file, and be sent to Java? py4j breaks off in the middle of one that is no UTF-8."""
     try:
-        text.encode()
+        path.encode()
     except UnicodeEncodeError:
         return False
-    return True
+    return path != "" and "\0" not in path
 
 
 Place = int | datetime.datetime  # an LSN, or a moment
@@ -183,6 +184,8 @@ def out_folder(args: argparse.Namespace, *parts: str) -> str:
         raise Failure(
             f"--out is {str(folder)!r}: Spark takes a path with one of {{}}[]*?\\ for a pattern; name another."
         )
+    if os.path.realpath(folder) == "/":
+        raise Failure(f"--out is {args.out!r}, where all else lies too; name a folder of its own.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except PermissionError:
@@ -323,7 +326,7 @@ def explain(exc: Exception) -> tuple[int, str]:
     if isinstance(exc, (ConnectionRefusedError, ConnectionResetError)):  # nobody else is connected to
         return UNEXPECTED, JAVA_ENDED
     if isinstance(exc, (Mistake, NotInLog)):
-        return BAD_ARGUMENTS, f"AMQ7076E: {exc}"
+        return BAD_ARGUMENTS, _numbered(str(exc))
     if isinstance(exc, ModuleNotFoundError):
         said = str(exc)
         return BAD_ARGUMENTS, f"AMQ7076E: {said if INSTALL in said else f'{said}; {INSTALL}'}"
@@ -356,7 +359,7 @@ def _python_error_in(text: str) -> tuple[int, str] | None:
 
 def _explain_as(kind: type[BaseException], sentence: str) -> tuple[int, str]:
     if issubclass(kind, (Mistake, NotInLog, ValueError)):
-        return BAD_ARGUMENTS, f"AMQ7076E: {sentence}"
+        return BAD_ARGUMENTS, _numbered(sentence)
     if issubclass(kind, (LogError, RecoveryError)):
         return UNEXPECTED, f"{kind.amq}S: {sentence}"
     if issubclass(kind, MQError):
@@ -366,6 +369,11 @@ def _explain_as(kind: type[BaseException], sentence: str) -> tuple[int, str]:
     if issubclass(kind, OSError):
         return UNEXPECTED, f"AMQ7002S: a file can't be used: {sentence}"
     return UNEXPECTED, f"AMQ6118S: a task of Spark failed: {kind.__name__}: {sentence}"
+
+
+def _numbered(sentence: str) -> str:
+    """The sentence of a mistake with its number, which those of ini files have already."""
+    return sentence if NUMBER.match(sentence) else f"AMQ7076E: {sentence}"
 
 
 def _spark_message(text: str) -> str:

@@ -12,6 +12,7 @@ message, and its puts are shown as not committed. Non-persistent messages are in
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from logger import lsn as lsns
+from logger.config import LogConfig
 from logger.disk import PosixDisk, absolute_path, make_dirs
 from logger.extent import file_name, linear_number
 from pipeline import built, finding, session
@@ -47,7 +49,7 @@ from pipeline.log_options import microseconds
 from pipeline.paths import local
 from pipeline.report import TEXT, Report
 from pipeline.schema import SQL, arrow_of
-from qmgr import locations
+from qmgr import ini, locations
 from qmgr.cli.command import because
 from qmgr.errors import AlreadyExists, Mistake
 from qmgr.pointintime import recover_to, refuse_target
@@ -95,10 +97,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def into_path(text: str) -> str:
     """What `--into` was given. Raises Failure for what is on no disk of this machine."""
-    try:
-        return local(text)
-    except Mistake:
-        raise Failure(f"--into was given {text!r}; name a path that this machine has mounted.") from None
+    with contextlib.suppress(Mistake):
+        if common.can_be(text):
+            return local(text)
+    raise Failure(f"--into was given {text!r}; name a path that this machine has mounted.")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -141,12 +143,13 @@ def refuse_elsewhere(log: LogFiles, at: int, start: int, end: int) -> None:
 
 
 def refuse_into(qmgr: str, path: str, into: str) -> None:
-    """Raise what `recover_to` would raise at the end of the job for a queue manager that runs, or is there already."""
+    """Raise what `recover_to` would raise at the end of the job: for one that runs, for a place that can't be had."""
     disk = PosixDisk()
     source, target = (locations.find(qmgr, root) for root in (path, into))
     holder = disk.locked_by(source.lock)
     if holder is not None:
         raise Failure(f"--into takes the log of a queue manager that does not run; {qmgr!r} is run by {holder}.")
+    ini.render(ini.Config(log=LogConfig(path=target.log_dir)))  # raises IniError for a path that it can't hold
     try:
         refuse_target(disk, target)
     except AlreadyExists as exc:

@@ -19,7 +19,7 @@ from pipeline import __main__ as command
 from pipeline import finding, jobs, session
 from pipeline.jobs import common
 from pipeline.jobs.common import BAD_ARGUMENTS, explain, place
-from qmgr.errors import Mistake
+from qmgr.errors import IniError, Mistake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +72,9 @@ def test_each_job_says_which_words_it_takes(name: str, capsys: pytest.CaptureFix
         (["history", "", "--out", "o"], "PATH was given ''; name a path where"),
         (["history", "/x\udcff", "--out", "o"], "PATH was given '/x\\xff'; name a path where"),
         (["history", "/x", "--out", "o\udcff"], "--out was given 'o\\xff'; name a directory"),
+        (["history", "/x\0", "--out", "o"], "PATH was given '/x\\x00'; name a path where"),
+        (["history", "/x", "--out", "o\0"], "--out was given 'o\\x00'; name a directory"),
+        (["rebuild", "/x", "--qmgr", "QM1", "--out", "o", "--into", "i\0"], "--into was given 'i\\x00'; name a path"),
     ],
 )
 def test_wrong_words_get_one_sentence_before_spark_is_started(
@@ -176,6 +179,8 @@ def test_an_out_that_can_not_be_written_to_is_told_before_spark_is_started(
         (f"{tmp_path}/file", "which can't be made: File exists: "),
         (f"{tmp_path}/file/below", "which can't be made: Not a directory: "),
         ("/proc", "which can't be written to: No such file or directory: "),  # nobody can write there, not even root
+        ("/", "where all else lies too; name a folder of its own."),
+        (f"{'../' * 40}", "where all else lies too; name a folder of its own."),
         ("", "name a directory that this machine and all workers have mounted."),
         (f"{tmp_path}/data/log/QM1/active", "where the log lies; name a folder of its own."),
         (f"{tmp_path}/data/log/QM1/archive/", "where the log lies; name a folder of its own."),
@@ -238,6 +243,8 @@ def test_a_rebuild_that_can_not_end_well_is_told_before_spark_is_started(
     assert "has a queue manager 'QM1' already" in complaint([*words, "--into", f"{tmp_path}/data"], capsys)[1]
     (tmp_path / "file").write_text("mine")
     assert "--into was given" in complaint([*words, "--into", f"{tmp_path}/file"], capsys)[1]
+    assert complaint([*words, "--into", f"{tmp_path}/a#b"], capsys)[1].startswith("AMQ7076E: qm.ini can't hold LogPath")
+    assert not (tmp_path / "a#b").exists()
     with qmgr.start("QM1", data_path=str(tmp_path / "data"), background=False) as qm:
         assert "'QM1' is run by pid " in complaint([*words, "--into", f"{tmp_path}/into"], capsys)[1]
         qm.put("A", bytes(300_000))
@@ -348,6 +355,8 @@ Caused by: org.apache.spark.SparkException: Job aborted"""
     assert explain(PythonException(trace)) == (71, "AMQ6767S: log extent /logs/S0000007.LOG is missing")
     mistake = trace.replace("logger.errors.LogDamaged: log extent", "qmgr.errors.Mistake: the option")
     assert explain(PythonException(mistake))[0] == BAD_ARGUMENTS
+    numbered = trace.replace("logger.errors.LogDamaged: log", "qmgr.errors.IniError: AMQ7075E: log")
+    assert explain(PythonException(numbered))[1] == "AMQ7075E: log extent /logs/S0000007.LOG is missing"
     ended = trace.replace("logger.errors.LogDamaged: log", "PermissionError: [Errno 13] log")
     assert explain(PythonException(ended)) == (
         119,
@@ -418,6 +427,7 @@ def test_java_that_dies_is_told_in_one_sentence(
 def test_errors_of_this_process_are_told_as_every_command_does() -> None:
     assert explain(LogDamaged("it is gone")) == (71, "AMQ6767S: it is gone")
     assert explain(Mistake("no")) == (BAD_ARGUMENTS, "AMQ7076E: no (2046 MQRC_OPTIONS_ERROR)")
+    assert explain(IniError("AMQ7075E: no")) == (BAD_ARGUMENTS, "AMQ7075E: no (2046 MQRC_OPTIONS_ERROR)")
     missing = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
     told = f"AMQ7076E: No module named 'pyarrow'; {session.INSTALL}"
     assert explain(missing) == (BAD_ARGUMENTS, told)
