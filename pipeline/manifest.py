@@ -10,13 +10,14 @@ A folder that the manifest does not name is what a run left behind that was kill
 """
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from logger.disk import Disk, PosixDisk, absolute_path, read_whole, replace_file
-from pipeline.paths import local
+from pipeline.paths import GLOB_CHARS, local
 from qmgr.errors import Mistake
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "manifest.json"
 VERSION = 1
+FOLDER = re.compile(r"run=[\w -]+")
 LAST = frozenset(("lsn", "epoch", "time", "end"))
 
 
@@ -78,7 +80,7 @@ def decode(data: bytes) -> Manifest:
 def _check(known: Manifest) -> None:
     """Raise ValueError for what no run has written: readers would take it for all of the lake, and runs go on there."""
     reached = known.start
-    numbers = [known.start, *known.open.values()]
+    numbers = [known.start, *known.open, *known.open.values()]
     for run in known.runs:
         numbers += (run.start, run.end, run.rows, run.size, 0 if run.files is None else run.files)
     if known.last is not None:
@@ -86,10 +88,10 @@ def _check(known: Manifest) -> None:
             raise ValueError(f"its last record is {known.last!r}")
         numbers += known.last.values()
     for number in numbers:
-        if type(number) is not int or number < 0:
+        if type(number) is not int or not 0 <= number < 1 << 63:
             raise ValueError(f"{number!r} is no number of bytes, rows or files, and no place in a log")
     for run in known.runs:
-        if not isinstance(run.folder, str) or not run.folder.startswith("run=") or "/" in run.folder:
+        if not isinstance(run.folder, str) or FOLDER.fullmatch(run.folder) is None:
             raise ValueError(f"a run's folder is {run.folder!r}")
         if run.start != reached or run.end <= run.start:
             raise ValueError(f"what {run.folder} has does not follow what was before it")
@@ -121,6 +123,8 @@ def lake(spark: "SparkSession", folder: str) -> "DataFrame":
     Rows without a queue, such as those of COMMIT records, have none in `queue` either. Raises Mistake, OSError.
     """
     root = absolute_path(local(str(folder)))
+    if GLOB_CHARS.intersection(root):
+        raise Mistake(f"Spark takes {root!r} for a pattern, for one of {{}}[]*?\\ in it; give the lake another name")
     manifest = load(root)
     if manifest is None:
         raise Mistake(f"there is no lake in {root}: it has no {NAME}; the job history makes one")

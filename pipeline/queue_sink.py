@@ -333,7 +333,7 @@ class Notes:
         try:
             noted, said = (json.loads(Path(self.folder, name).read_bytes()) for name in (NOTES_NAME, "metadata"))
             query, batch, to = f"query {said['id']}", int(noted["batch"]), noted["to"]
-            to, parts = to if isinstance(to, str) else str(to[0]), list(noted.get("parts", ()))
+            to, parts = to if isinstance(to, str) else str(to[0]), [str(part) for part in noted.get("parts", ())]
         except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as exc:
             raise Mistake(
                 f"{self.folder}/{NOTES_NAME} can't be read ({exc!r}), which says what this query has put: put it back, "

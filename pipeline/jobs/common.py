@@ -20,7 +20,7 @@ from logger.disk import PosixDisk, absolute_path
 from logger.errors import LogError, NotInLog
 from pipeline import finding, log_options, session
 from pipeline.log_files import LogFiles
-from pipeline.paths import local
+from pipeline.paths import GLOB_CHARS, local
 from pipeline.session import INSTALL
 from qmgr import locations
 from qmgr.cli import access, command
@@ -43,7 +43,6 @@ CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|Java heap space|GC overhead|SparkContext was shut down|cleanUpAfterSchedulerStop"
 )
-GLOB_CHARS = frozenset("{}[]*?\\")  # Spark writes to a path with these as it stands, and doesn't find it again
 MORE_MEMORY = "give Java more memory, such as by SPARK_DRIVER_MEMORY=4g in the environment"
 JAVA_ENDED = f"AMQ6118S: Java has ended while Spark was at work in it; {MORE_MEMORY}"
 NO_RECORDS = "there is no record in this part of the log; look at --from and --to."

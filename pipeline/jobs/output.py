@@ -195,7 +195,12 @@ def _marked(folder: str) -> tuple[str | None, frozenset[str]]:
     if not disk.exists(path):
         return None, frozenset()
     try:
-        said = json.loads(read_whole(disk, path))
-        return str(said["job"]), frozenset(map(str, said["names"]))
-    except (ValueError, KeyError, TypeError, RecursionError) as exc:
-        raise Failure(f"{path} is not what a job has written there ({exc}); name another --out.") from None
+        match json.loads(read_whole(disk, path)):
+            case {"job": str(job), "names": [*names]} if all(isinstance(name, str) for name in names):
+                return job, frozenset(names)
+        raise ValueError("it does not say which job that was, and what that writes")
+    except (ValueError, RecursionError) as exc:
+        raise Failure(
+            f"{path} is not what a job has written there ({exc}); name another --out. If this is a lake remove the "
+            f"file: history goes on with it then."
+        ) from None

@@ -281,6 +281,15 @@ def test_a_folder_without_a_manifest_is_no_lake(tmp_path: Path) -> None:
         pipeline.lake(nothing, str(tmp_path))
 
 
+def test_a_lake_that_spark_would_take_for_a_pattern_is_refused(tmp_path: Path) -> None:
+    """Spark looks for folders that fit the pattern, and what it says then is of a wrong base path."""
+    nothing: Any = None
+    (tmp_path / "lake[1]").mkdir()
+    manifest.save(f"{tmp_path}/lake[1]", Manifest(log_id="ab", start=8))
+    with pytest.raises(Mistake, match=r"Spark takes '.*/lake\[1\]' for a pattern"):
+        pipeline.lake(nothing, f"{tmp_path}/lake[1]")
+
+
 def test_a_crash_leaves_the_manifest_before_or_the_new_one() -> None:
     before = Manifest(log_id="ab", start=8)
     after = attrs.evolve(before, runs=(Run(folder="run=x", start=8, end=16, rows=1),))
@@ -382,6 +391,10 @@ def cut_at(place: tuple[str | int, ...], value: object) -> bytes:
         (cut_at(("runs", 1, "folder"), "../run=b"), r"a run's folder is '\.\./run=b'"),
         (cut_at(("runs", 1, "folder"), ".."), r"a run's folder is '\.\.'"),
         (cut_at(("runs", 1, "folder"), None), "a run's folder is None"),
+        (cut_at(("runs", 1, "folder"), "run=*"), r"a run's folder is 'run=\*'"),
+        (cut_at(("runs", 1, "folder"), "run=[ab]"), r"a run's folder is 'run=\[ab\]'"),
+        (cut_at(("runs", 1, "end"), 1 << 63), "9223372036854775808 is no number of"),
+        (cut_at(("open",), {"-7": 8}), "-7 is no number of"),
         (cut_at(("open",), 7), "'int' object is not iterable"),
         (cut_at(("open", "7"), [8]), r"\[8\] is no number of"),
         (cut_at(("open",), [[float("inf"), 8]]), "cannot convert float infinity"),

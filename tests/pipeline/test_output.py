@@ -253,9 +253,27 @@ def test_one_job_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"job": "flow"}', "[" * 200_000], ids=["empty", "list", "nameless", "deep"]
+    ("text", "told"),
+    [
+        ("", "Expecting value"),
+        ("[" * 200_000, ""),
+        *(
+            (text, "it does not say which job that was, and what that writes")
+            for text in (
+                "null",
+                "[]",
+                '{"job": "flow"}',
+                '{"job": null, "names": []}',
+                '{"job": "flow", "names": null}',
+                '{"job": "flow", "names": "report.txt"}',
+                '{"job": "flow", "names": [null]}',
+            )
+        ),
+    ],
+    ids=str,
 )
-def test_a_marker_that_can_not_be_understood_is_told(text: str, tmp_path: Path) -> None:
+def test_a_marker_that_can_not_be_understood_is_told(text: str, told: str, tmp_path: Path) -> None:
     (tmp_path / output.MARKER).write_text(text)
-    with pytest.raises(Failure, match=r"job\.json is not what a job has written there .*; name another --out"):
+    with pytest.raises(Failure, match=rf"job\.json is not what a job has written there \({told}.*; name another --out"):
         run(tmp_path, "one")
+    assert (tmp_path / output.MARKER).read_text() == text

@@ -316,6 +316,9 @@ def test_a_queue_manager_that_has_lost_a_part_of_a_batch_is_refused(tmp_path: Pa
             (checkpoint / queue_sink.NOTES_NAME).write_text(json.dumps({"to": to, "batch": 5}))
             with pytest.raises(Mistake, match="batch 5 of query q was put before"):
                 writer(tmp_path / "old")
+        (checkpoint / queue_sink.NOTES_NAME).write_text(json.dumps({"to": NAME, "batch": 0, "parts": [[]]}))
+        with pytest.raises(Mistake, match=r"batch 0 of query q was put before, .* remembers only 0 of its 1 parts: it"):
+            writer(tmp_path / "old")
         infinite = '{"to": "x", "batch": Infinity}'
         for junk in ("", "[]", '{"to": [], "batch": 5}', '{"to": "x", "batch": "y"}', infinite, "[" * 200_000):
             (checkpoint / queue_sink.NOTES_NAME).write_text(junk)
