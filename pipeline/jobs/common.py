@@ -24,7 +24,7 @@ from pipeline.paths import GLOB_CHARS, local
 from pipeline.session import INSTALL
 from qmgr import locations
 from qmgr.cli import access, command
-from qmgr.cli.command import NOT_AUTHORISED, UNEXPECTED
+from qmgr.cli.command import NO_ROOM, NOT_AUTHORISED, NOT_AVAILABLE, UNEXPECTED
 from qmgr.errors import Mistake, MQError
 from qmgr.objects import NAME, unmangle
 from recovery.errors import RecoveryError
@@ -329,10 +329,8 @@ def explain(exc: Exception) -> tuple[int, str]:
     if isinstance(exc, ModuleNotFoundError):
         said = str(exc)
         return BAD_ARGUMENTS, f"AMQ7076E: {said if INSTALL in said else f'{said}; {INSTALL}'}"
-    if isinstance(exc, OSError) and exc.filename and not isinstance(exc, PermissionError):
-        # Of a full disk too, which command.explain takes for a queue manager's.
-        return UNEXPECTED, f"AMQ7002S: a file can't be used: {command.because(exc)}"
-    return command.explain(exc)
+    status, text = command.explain(exc)
+    return UNEXPECTED if status in (NO_ROOM, NOT_AVAILABLE) else status, text
 
 
 def _text_of(exc: Exception) -> str:

@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import errno
 import logging
 import os
 import re
@@ -19,7 +20,7 @@ from pipeline import __main__ as command
 from pipeline import finding, jobs, session
 from pipeline.jobs import common
 from pipeline.jobs.common import BAD_ARGUMENTS, explain, place
-from qmgr.errors import IniError, Mistake
+from qmgr.errors import IniError, InUse, Mistake, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -431,6 +432,14 @@ def test_errors_of_this_process_are_told_as_every_command_does() -> None:
     missing = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
     told = f"AMQ7076E: No module named 'pyarrow'; {session.INSTALL}"
     assert explain(missing) == (BAD_ARGUMENTS, told)
+
+
+def test_what_keeps_a_queue_manager_from_being_built_ends_a_job_with_the_status_of_its_help() -> None:
+    """Other commands have numbers of their own for it."""
+    full = Unavailable("it can't be made")
+    full.__cause__ = OSError(errno.ENOSPC, "No space left on device", "/into/1.seg")
+    assert explain(full) == (71, "AMQ7002S: no room, free some space: No space left on device: /into/1.seg.")
+    assert explain(InUse("'QM1' is run by pid 7"))[0] == 71
 
 
 @pytest.mark.parametrize("how", ["flipped", "missing"])

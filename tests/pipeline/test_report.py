@@ -64,7 +64,7 @@ def test_a_disk_that_is_full_is_told_with_the_file_that_did_not_fit(name: str, t
         report.save(tmp_path)
     file = str(tmp_path / name)
     assert caught.value.filename == file
-    assert explain(caught.value) == (71, f"AMQ7002S: a file can't be used: No space left on device: {file}.")
+    assert explain(caught.value) == (71, f"AMQ7002S: no room, free some space: No space left on device: {file}.")
 
 
 @pytest.mark.parametrize(
