@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 NAME = "manifest.json"
 VERSION = 1
-FOLDER = re.compile(r"run=[\w -]+")
 LAST = frozenset(("lsn", "epoch", "time", "end"))
 
 
@@ -60,6 +59,11 @@ class Manifest:
         return json.dumps({"version": VERSION} | attrs.asdict(self), indent=1).encode()
 
 
+def folder_of(start: int, end: int, attempt: str) -> str:
+    """The name of the folder of a run."""
+    return f"run={start:020d}-{end:020d}-{attempt}"
+
+
 def decode(data: bytes) -> Manifest:
     """Raises ValueError, KeyError, TypeError, OverflowError for what is no manifest that this version knows."""
     try:
@@ -91,10 +95,11 @@ def _check(known: Manifest) -> None:
         if type(number) is not int or not 0 <= number < 1 << 63:
             raise ValueError(f"{number!r} is no number of bytes, rows or files, and no place in a log")
     for run in known.runs:
-        if not isinstance(run.folder, str) or FOLDER.fullmatch(run.folder) is None:
-            raise ValueError(f"a run's folder is {run.folder!r}")
         if run.start != reached or run.end <= run.start:
             raise ValueError(f"what {run.folder} has does not follow what was before it")
+        said_twice = folder_of(run.start, run.end, "[0-9a-f]{8}")
+        if not isinstance(run.folder, str) or re.fullmatch(said_twice, run.folder) is None:
+            raise ValueError(f"the folder of a run from {run.start} to {run.end} is {run.folder!r}")
         reached = run.end
     if not isinstance(known.log_id, str):
         raise ValueError(f"its log is {known.log_id!r}")

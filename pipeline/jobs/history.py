@@ -173,7 +173,7 @@ class _Lake:
     def _bring_in(self, start: int, end: int) -> tuple[Run, Reconciled]:
         """Write the rows of the records in [start, end) into a folder of their own, and compare."""
         what = f"history: {lsns.text(start)} to {lsns.text(end)}"
-        folder = f"run={start:020d}-{end:020d}-{secrets.token_hex(4)}"
+        folder = manifest.folder_of(start, end, secrets.token_hex(4))
         rows = common.read_log(self._spark, self._args.path, self._args.qmgr, start, end)
         session.fit(self._spark, end - start)
         with step(self._spark, f"{what}, written"):

@@ -75,6 +75,14 @@ def in_log(spark: "SparkSession", data: Path) -> list[tuple[Any, ...]]:
     return rows(read_log(spark, str(data), NAME))
 
 
+def run_of(start: int, end: int) -> Run:
+    """A run without files."""
+    return Run(folder=manifest.folder_of(start, end, "0123abcd"), start=start, end=end, rows=1)
+
+
+A, B = run_of(8, 16).folder, run_of(16, 24).folder
+
+
 def folders(lake: Path) -> list[str]:
     return sorted(path.name for path in lake.glob("run=*"))
 
@@ -292,7 +300,7 @@ def test_a_lake_that_spark_would_take_for_a_pattern_is_refused(tmp_path: Path) -
 
 def test_a_crash_leaves_the_manifest_before_or_the_new_one() -> None:
     before = Manifest(log_id="ab", start=8)
-    after = attrs.evolve(before, runs=(Run(folder="run=x", start=8, end=16, rows=1),))
+    after = attrs.evolve(before, runs=(run_of(8, 16),))
     for step in count(1):
         disk = SimDisk(step)
         disk.mkdir("/lake")
@@ -313,19 +321,18 @@ def test_a_crash_leaves_the_manifest_before_or_the_new_one() -> None:
 @pytest.mark.parametrize("how", ["a file gone", "a file cut", "a folder gone", "a file more"])
 def test_a_lake_that_has_lost_files_is_refused(tmp_path: Path, how: str) -> None:
     """What is left would be taken for all of it, and the log let go of."""
-    folder = tmp_path / "run=x" / "day=2026-11-28" / "queue=A"
+    known = run_of(8, 16)
+    folder = tmp_path / known.folder / "day=2026-11-28" / "queue=A"
     folder.mkdir(parents=True)
     for number in range(3):
         (folder / f"part-{number}.parquet").write_bytes(bytes(100 + number))
     (folder / "_SUCCESS").write_bytes(b"")
-    files, size = manifest.measure(str(tmp_path / "run=x"))
+    files, size = manifest.measure(f"{tmp_path}/{known.folder}")
     assert (files, size) == (3, 303)
-    before = Run(folder="run=of a version before", start=0, end=8, rows=1)
-    known = Manifest(
-        log_id="ab", start=0, runs=(before, Run(folder="run=x", start=8, end=16, rows=9, files=3, size=303))
-    )
-    manifest.save(str(tmp_path), known)
-    manifest.refuse_lost(str(tmp_path), known)
+    of_a_version_before = run_of(0, 8)
+    lake = Manifest(log_id="ab", start=0, runs=(of_a_version_before, attrs.evolve(known, files=3, size=303)))
+    manifest.save(str(tmp_path), lake)
+    manifest.refuse_lost(str(tmp_path), lake)
     match how:
         case "a file gone":
             (folder / "part-1.parquet").unlink()
@@ -337,7 +344,7 @@ def test_a_lake_that_has_lost_files_is_refused(tmp_path: Path, how: str) -> None
             (folder / "part-9.parquet").write_bytes(b"x")
     nothing: Any = None
     with pytest.raises(
-        Mistake, match=rf"is not what it was: {tmp_path}/run=x has \d Parquet files .* and had 3 of 303"
+        Mistake, match=rf"is not what it was: {tmp_path}/{known.folder} has \d Parquet files .* and had 3 of 303"
     ):
         pipeline.lake(nothing, str(tmp_path))
 
@@ -351,7 +358,7 @@ def test_a_folder_is_no_file_of_a_lake_whatever_its_queue_is_called(tmp_path: Pa
 
 
 def test_a_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
-    known = Manifest(log_id="ab", start=8, runs=(Run(folder="run=8-16-x", start=8, end=16, rows=2),), open={7: 8})
+    known = Manifest(log_id="ab", start=8, runs=(run_of(8, 16),), open={7: 8})
     manifest.save(str(tmp_path), known)
     assert manifest.load(str(tmp_path)) == known
     assert known.end == 16
@@ -367,7 +374,7 @@ def test_a_manifest_that_can_not_be_understood_is_told(text: str, tmp_path: Path
 
 def cut_at(place: tuple[str | int, ...], value: object) -> bytes:
     """A manifest of two runs with something else in one place."""
-    runs = (Run(folder="run=a", start=8, end=16, rows=2), Run(folder="run=b", start=16, end=24, rows=2))
+    runs = (run_of(8, 16), run_of(16, 24))
     last = {"lsn": 16, "epoch": 1, "time": 5, "end": 24}
     said = json.loads(Manifest(log_id="ab", start=8, runs=runs, open={7: 8}, last=last).encode())
     assert manifest.decode(json.dumps(said).encode()).runs == runs
@@ -382,17 +389,20 @@ def cut_at(place: tuple[str | int, ...], value: object) -> bytes:
     ("data", "told"),
     [
         (cut_at(("start",), "x"), "'x' is no number of"),
-        (cut_at(("start",), 0), "what run=a has does not follow"),
-        (cut_at(("runs", 0, "end"), 8), "what run=a has does not follow"),
-        (cut_at(("runs", 1, "start"), 15), "what run=b has does not follow"),
-        (cut_at(("runs",), [{"folder": "run=b", "start": 16, "end": 24, "rows": 2}]), "run=b has does not follow"),
+        (cut_at(("start",), 0), f"what {A} has does not follow"),
+        (cut_at(("runs", 0, "end"), 8), f"what {A} has does not follow"),
+        (cut_at(("runs", 1, "start"), 15), f"what {B} has does not follow"),
+        (cut_at(("runs",), [attrs.asdict(run_of(16, 24))]), f"{B} has does not follow"),
         (cut_at(("runs", 1, "end"), True), "True is no number of"),
         (cut_at(("runs", 1, "rows"), -1), "-1 is no number of"),
-        (cut_at(("runs", 1, "folder"), "../run=b"), r"a run's folder is '\.\./run=b'"),
-        (cut_at(("runs", 1, "folder"), ".."), r"a run's folder is '\.\.'"),
-        (cut_at(("runs", 1, "folder"), None), "a run's folder is None"),
-        (cut_at(("runs", 1, "folder"), "run=*"), r"a run's folder is 'run=\*'"),
-        (cut_at(("runs", 1, "folder"), "run=[ab]"), r"a run's folder is 'run=\[ab\]'"),
+        (cut_at(("runs", 1, "folder"), "../run=b"), r"a run from 16 to 24 is '\.\./run=b'"),
+        (cut_at(("runs", 1, "folder"), ".."), r"a run from 16 to 24 is '\.\.'"),
+        (cut_at(("runs", 1, "folder"), None), "a run from 16 to 24 is None"),
+        (cut_at(("runs", 1, "folder"), "run=*"), r"a run from 16 to 24 is 'run=\*'"),
+        (cut_at(("runs", 1, "folder"), B[:-1] + "?"), rf"a run from 16 to 24 is '{B[:-1]}\?'"),
+        (cut_at(("runs", 1, "folder"), A), f"a run from 16 to 24 is '{A}'"),
+        (cut_at(("runs", 1, "end"), 23), f"a run from 16 to 23 is '{B}'"),
+        (cut_at(("runs", 1, "end"), 25), f"a run from 16 to 25 is '{B}'"),
         (cut_at(("runs", 1, "end"), 1 << 63), "9223372036854775808 is no number of"),
         (cut_at(("open",), {"-7": 8}), "-7 is no number of"),
         (cut_at(("open",), 7), "'int' object is not iterable"),
@@ -477,7 +487,7 @@ def test_a_log_that_ends_before_the_lake_does_is_refused(tmp_path: Path) -> None
     lake.mkdir()
     words = [str(tmp_path / "data"), "--qmgr", NAME, "--out", str(lake)]
     for end, refused in ((log.end(), False), (log.end() + 8, True)):
-        brought = Run(folder="run=x", start=log.first(), end=end, rows=1)
+        brought = run_of(log.first(), end)
         manifest.save(str(lake), Manifest(log_id=log.log_id.hex(), start=log.first(), runs=(brought,)))
         if not refused:
             history.check(parser_of(job("history")).parse_args(words))
@@ -497,7 +507,7 @@ def test_a_log_with_another_past_than_the_lake_is_refused(tmp_path: Path) -> Non
     for end in (log.end(), more(data, 5)):
         last = log.last_before(end)
         assert last is not None
-        brought = Run(folder="run=x", start=log.first(), end=end, rows=1)
+        brought = run_of(log.first(), end)
         known = Manifest(
             log_id=log.log_id.hex(), start=log.first(), runs=(brought,), last={**attrs.asdict(last), "end": end}
         )
@@ -525,15 +535,16 @@ def test_a_run_does_not_count_where_another_job_has_changed_the_lake_meanwhile(
     same = history.Reconciled(1, 1, 1, 0, [])
 
     def brought(_: object, start: int, end: int) -> tuple[Run, history.Reconciled]:
-        (lake / "run=mine").mkdir(exist_ok=True)
+        mine = run_of(start, end)
+        (lake / mine.folder).mkdir()
         if start == log.first():
             manifest.save(str(lake), theirs)
-        return Run(folder="run=mine", start=start, end=end, rows=1), same
+        return mine, same
 
     theirs = Manifest(
         log_id=log.log_id.hex(),
         start=log.first(),
-        runs=(Run(folder="run=x", start=log.first(), end=log.end() - 8, rows=1),),
+        runs=(run_of(log.first(), log.end() - 8),),
     )
     monkeypatch.setattr(history._Lake, "_bring_in", brought)
     monkeypatch.setattr(history._Lake, "_open", lambda *_: {})
@@ -549,13 +560,16 @@ def test_the_files_of_a_run_are_durable_before_the_manifest_names_them(
     made(data)
     args = parser_of(job("history")).parse_args([str(data), "--qmgr", NAME, "--out", str(lake)])
     synced = inodes_synced(monkeypatch)
-    made_by_it = lake / "run=mine"
+    begun = finding.find(str(data), NAME)
+    run = run_of(begun.first(), begun.end())
+    made_by_it = lake / run.folder
 
     def brought(_: object, start: int, end: int) -> tuple[Run, history.Reconciled]:
         (made_by_it / "day=2026-11-21").mkdir(parents=True)
         (made_by_it / "day=2026-11-21" / "part").write_bytes(b"rows")
         synced.clear()
-        return Run(folder=made_by_it.name, start=start, end=end, rows=1), history.Reconciled(1, 1, 1, 0, [])
+        assert run == run_of(start, end)
+        return run, history.Reconciled(1, 1, 1, 0, [])
 
     save, saved = manifest.save, []
 
