@@ -44,6 +44,11 @@ OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|Java heap space|GC overhead|SparkContext was shut down|cleanUpAfterSchedulerStop"
 )
 MORE_MEMORY = "give Java more memory, such as by SPARK_DRIVER_MEMORY=4g in the environment"
+FULL = re.compile(r"No space left on device|Disk quota exceeded")
+MORE_ROOM = (
+    "make room where --out lies, and where Spark has its scratch files (/tmp, unless SPARK_LOCAL_DIRS in the "
+    "environment names others)"
+)
 JAVA_ENDED = f"AMQ6118S: Java has ended while Spark was at work in it; {MORE_MEMORY}"
 NO_RECORDS = "there is no record in this part of the log; look at --from and --to."
 UNANSWERED = re.compile(r"An error occurred while calling \S+\s*")  # all that py4j says when Java dies meanwhile
@@ -320,7 +325,8 @@ def explain(exc: Exception) -> tuple[int, str]:
             return found
         if os.environ.get("QMGR_TRACEBACK"):
             traceback.print_exception(exc)
-        more = f"; {MORE_MEMORY}" if OUT_OF_MEMORY.search(text) else ""
+        ways_out = ((OUT_OF_MEMORY, MORE_MEMORY), (FULL, MORE_ROOM))
+        more = "".join(f"; {way}" for sign, way in ways_out if sign.search(text))
         return UNEXPECTED, f"AMQ6118S: Spark failed: {_spark_message(text)}{more}"
     if isinstance(exc, (ConnectionRefusedError, ConnectionResetError)):  # nobody else is connected to
         return UNEXPECTED, JAVA_ENDED

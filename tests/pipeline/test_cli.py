@@ -378,9 +378,14 @@ Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on d
 Driver stacktrace:
 \tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:3011)"""
     said = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out/x. SQLSTATE: 58030: No space left on device"
-    assert explain(PySparkException(full)) == (71, f"AMQ6118S: Spark failed: {said}")
-    unnamed = full.replace("[TASK_WRITE_FAILED] ", "")
-    assert explain(PySparkException(unnamed)) == (71, "AMQ6118S: Spark failed: No space left on device")
+    way = "; make room where --out lies, and where Spark has its scratch files (/tmp, unless SPARK_LOCAL_DIRS in the "
+    status, text = explain(PySparkException(full))
+    assert status == 71
+    assert text.startswith(f"AMQ6118S: Spark failed: {said}{way}")
+    unnamed = full.replace("[TASK_WRITE_FAILED] ", "")  # as where it is the scratch files that have no room
+    assert explain(PySparkException(unnamed))[1].startswith(f"AMQ6118S: Spark failed: No space left on device{way}")
+    denied = unnamed.replace("No space left on device", "Permission denied")
+    assert explain(PySparkException(denied)) == (71, "AMQ6118S: Spark failed: Permission denied")
 
 
 def test_too_little_memory_for_java_is_told_with_the_way_out() -> None:
