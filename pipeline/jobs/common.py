@@ -112,7 +112,7 @@ def _is_queue_manager(text: str) -> bool:
 def directory(text: str) -> str:
     """What `--out` was given. Raises Failure."""
     with contextlib.suppress(Mistake):
-        if can_be(text):
+        if text and is_utf8(text):
             return local(text)
     raise Failure(f"--out was given {text!r}; name a directory that this machine and all workers have mounted.")
 
@@ -120,18 +120,18 @@ def directory(text: str) -> str:
 def log_path(text: str) -> str:
     """What PATH was given. Raises Failure."""
     with contextlib.suppress(Mistake):
-        if can_be(text):
+        if text and is_utf8(text):
             return local(text)
     raise Failure(f"PATH was given {text!r}; name a path where this machine has the log mounted.")
 
 
-def can_be(path: str) -> bool:
-    """Can it be the name of a file, and be sent to Java? py4j breaks off in the middle of one that is no UTF-8."""
+def is_utf8(path: str) -> bool:
+    """Can it be sent to Java? py4j breaks off in the middle of a name that is no UTF-8."""
     try:
         path.encode()
     except UnicodeEncodeError:
         return False
-    return path != "" and "\0" not in path
+    return True
 
 
 Place = int | datetime.datetime  # an LSN, or a moment

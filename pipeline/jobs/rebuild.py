@@ -98,7 +98,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def into_path(text: str) -> str:
     """What `--into` was given. Raises Failure for what is on no disk of this machine."""
     with contextlib.suppress(Mistake):
-        if common.can_be(text):
+        if text and common.is_utf8(text):
             return local(text)
     raise Failure(f"--into was given {text!r}; name a path that this machine has mounted.")
 
