@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from logger import at_rest
+from logger.claims import owners
 from logger.clock import Clock, SystemClock
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity, chosen
 from logger.disk import (
@@ -323,6 +324,7 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             if disk.exists(log_dir):  # it may be lost
                 lock_log(disk, location, log_dir, lock, command="dltmqm")
             _refuse_log_of_another(disk, location, path, log_dir)
+            _refuse_to_take_along(disk, location, log_dir)
             if not goes_on:
                 disk.rename(location.ini, location.deleted_ini)  # from here on it does not exist
             disk.sync_dir(location.data_dir)
@@ -335,6 +337,32 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             keep_removed(disk, location.data_dir)
         finally:
             lock.release()
+
+
+def _refuse_to_take_along(disk: Disk, location: Location, log_dir: str) -> None:
+    """Raise Unavailable where another queue manager's log, or archive of one, lies in the directory that is to go."""
+    mine = _log_ids(disk, location) | at_rest.log_ids(disk, log_dir)
+    for directory in _directories(disk, disk.real_path(location.data_dir)):
+        if directory != disk.real_path(log_dir) and (at_rest.log_ids(disk, directory) | owners(disk, directory)) - mine:
+            raise Unavailable(
+                f"queue manager {location.name!r} is not deleted: in {directory} is the log, or an archive of one, of "
+                f"another queue manager, and would be deleted with it; move it away, and correct LogPath or "
+                f"ArchivePath of that one",
+                reason=Reason.OBJECT_IN_USE,
+                name=location.name,
+            )
+
+
+def _directories(disk: Disk, path: str) -> Iterator[str]:
+    """The directory with this real path and those below; not what links lead to, as `remove_tree`."""
+    try:
+        names = disk.list(path)
+    except (NotADirectoryError, PermissionError):  # it can't be removed then either
+        return
+    if disk.real_path(path) == path:
+        yield path
+        for name in names:
+            yield from _directories(disk, f"{path}/{name}")
 
 
 def _refuse_log_of_another(disk: Disk, location: Location, path: str, log_dir: str) -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -219,3 +220,43 @@ def test_what_an_interrupted_deletion_leaves_is_named_though_it_ends_meanwhile(
 
     with pytest.raises(qmgr.AlreadyExists, match=r"the deletion of .* was interrupted; repeat it"):
         qmgr.create(NAME, data_path=made, disk=Ending())
+
+
+@pytest.mark.parametrize("deep", ["", "/errors/deep/er"])
+def test_the_log_of_another_queue_manager_does_not_go_along(tmp_path: Path, deep: str) -> None:
+    """As where one was moved there by hand: it has lost all its messages otherwise."""
+    create(tmp_path)
+    qmgr.create("QM2", data_path=tmp_path, log_file_pages=64)
+    with qmgr.start("QM2", data_path=tmp_path) as other:
+        other.define_queue("Q")
+        other.put("Q", b"kept")
+    at = Path(locations.find(NAME, tmp_path).data_dir + deep, "log2")
+    at.parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "log/QM2").rename(at)
+    ini = Path(locations.find("QM2", tmp_path).ini)
+    ini.write_text(ini.read_text().replace(f"LogPath={tmp_path}/log/QM2", f"LogPath={at}"))
+    with pytest.raises(qmgr.Unavailable, match=f"not deleted: in {at} is the log.*of another queue manager"):
+        qmgr.delete(NAME, data_path=tmp_path)
+    with qmgr.start("QM2", data_path=tmp_path) as other:
+        assert other.get("Q").body == b"kept"
+    at.rename(tmp_path / "log/QM2")
+    qmgr.delete(NAME, data_path=tmp_path)
+    assert not Path(locations.find(NAME, tmp_path).data_dir).exists()
+
+
+def test_nor_does_an_archive_but_ones_own_does(tmp_path: Path) -> None:
+    data = Path(locations.find(NAME, tmp_path).data_dir)
+    for name, archive in ((NAME, data / "mine"), ("QM2", data / "other")):
+        qmgr.create(name, data_path=tmp_path, log_type="linear", log_file_pages=64)
+        ini = Path(locations.find(name, tmp_path).ini)
+        ini.write_text(f"{ini.read_text()}\nLogArchive:\n   ArchivePath={archive}\n   ArchiveAfter=0s\n")
+        with qmgr.start(name, data_path=tmp_path) as qm:
+            qm.advance_log()
+            qm.checkpoint()
+            assert qm.archive_log()
+    (data / "linked").symlink_to(tmp_path)  # what it leads to does not go
+    with pytest.raises(qmgr.Unavailable, match=f"in {data}/other is the log, or an archive of one"):
+        qmgr.delete(NAME, data_path=tmp_path)
+    shutil.move(data / "other", tmp_path / "other")
+    qmgr.delete(NAME, data_path=tmp_path)
+    assert not data.exists()
