@@ -19,6 +19,7 @@ from qmgr.store import Store
 from recovery import image
 from recovery.backouts import Backouts
 from recovery.image import ImagePlace
+from tests.conftest import SOAK
 from tests.sim.life import AUTOMATIC, Life, Lookout, Setup, Violation
 from tests.sim.loss import LOSE_ALL, mixed
 from tests.sim.paging import Counted
@@ -97,7 +98,10 @@ def hunt_in_images(ignore: Ignore | None = None) -> None:
     life = Life(attrs.evolve(AUTOMATIC, secondary_files=2))
     with_open_unit(life)
     life.disk.ignore_sync = ignore
-    found = Sweep(life, lambda moment: [LOSE_ALL if moment % 2 else mixed(moment)], every=7, deeper=from_the_log_alone)
+    every = 7 if SOAK else 17  # an odd number: both losses in turn
+    found = Sweep(
+        life, lambda moment: [LOSE_ALL if moment % 2 else mixed(moment)], every=every, deeper=from_the_log_alone
+    )
     try:
         with Lookout(life.disk, found.look):
             life.record_image("A")
