@@ -183,11 +183,17 @@ def test_the_audit_of_the_flights_finds_each_kind_of_fault(tmp_path: Path) -> No
         (["--color"], "unrecognized arguments: --color"),
     ],
 )
-def test_wrong_arguments_of_the_flights_get_a_sentence(arguments: list[str], sentence: str) -> None:
-    done = run("-m", "examples.flights", *arguments)
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+def test_wrong_arguments_of_the_flights_get_a_sentence(
+    arguments: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from examples.flights.__main__ import main
+
+    monkeypatch.setattr(sys, "argv", ["flights", *arguments])
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert sentence in capsys.readouterr().err
 
 
 def test_wrong_arguments_of_the_flights_in_spark_get_a_sentence() -> None:
@@ -220,10 +226,17 @@ def test_the_benchmarks_run() -> None:
     assert "move A → B" in done.stdout
 
 
-def test_a_wrong_name_of_a_benchmark_gets_a_sentence() -> None:
-    done = run("-m", "benchmarks.run", "--only", "nothing")
-    assert done.returncode == 2
-    assert "invalid choice: 'nothing'" in done.stderr
+def test_a_wrong_name_of_a_benchmark_gets_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from benchmarks.run import main
+
+    monkeypatch.setattr(sys, "argv", ["run", "--only", "nothing"])
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert "invalid choice: 'nothing'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
