@@ -618,7 +618,7 @@ def test_a_call_of_the_disk_that_fails_is_told_and_leaves_nothing_half(kind: str
     life = furnished()
     mark, before, fired = life.marks[-1], untouched(life.disk), 0
     first = 1 if SOAK or kind == "read" else 1 + (error == errno.EIO)  # each error at calls of its own
-    for nth in itertools.count(first, 1 if SOAK else 9 if kind == "read" else 3):
+    for nth in itertools.count(first, 1 if SOAK else 13 if kind == "read" else 5):
         disk = life.disk.snapshot(KEEP_ALL)
         other = attrs_copy(life, disk)
         fault = disk.fail(kind, error, nth=nth)
