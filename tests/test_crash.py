@@ -117,13 +117,13 @@ def sweep(
 ) -> Sweep:
     """Live `prelude`, then `script` with a look before every change of the disk, or every `every`-th.
 
-    The quick suite looks at every tenth of a long script and at every sixth of the others, in each setup at others:
+    The quick suite looks at every 14th of a long script and at every eighth of the others, in each setup at others:
     much is alike in all of them. What looks at one script for several losses gives each an offset of its own. A `short`
     script, of a call or two, is looked at before every change always.
     """
     if not SOAK and not short:
         offset += 2 if setup.linear else int(setup.atomic)
-        every *= 10 if script.__name__ in LONG else 6
+        every *= 14 if script.__name__ in LONG else 8
     life = Life(setup, disk)
     if prelude is not None:
         prelude(life)
@@ -661,8 +661,8 @@ def test_row_16_crash_inside_recovery_at_every_change(setup: Setup) -> None:
         everything,
         lambda moment: [next(losses)],
         setup=setup,
-        every=1 if SOAK else 25,
-        deeper=deeper(3, lambda moment: [mixed(moment, atomic=setup.atomic)], 1 if SOAK else 2),
+        every=1 if SOAK else 18,
+        deeper=deeper(3, lambda moment: [mixed(moment, atomic=setup.atomic)], 1 if SOAK else 3),
     )
 
 
@@ -856,7 +856,7 @@ def test_row_28_crash_while_a_prepared_unit_is_resolved(commit: bool) -> None:
         twin.restart()
         assert not twin.qm.in_doubt()
 
-    for losses in (mixes(5), always(*EVERY_LOSS)):
+    for losses in (mixes(3), always(*EVERY_LOSS)):
         sweep(script, losses, prelude=prelude, deeper=again, short=True)
 
 
