@@ -20,6 +20,7 @@ from qmgr.entry import OVERHEAD
 from qmgr.finding import Finding
 from qmgr.segments import SegmentReader
 from recovery import checkpoint
+from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain, reason_of
 from tests.sim.life import Life, Setup
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
@@ -1291,7 +1292,8 @@ def test_row_52_an_error_while_messages_are_read_back_is_told_and_harmless(how: 
     base.crash(KEEP_ALL)
     expected = GETS[how](base.qm)
     for kind in ("open", "read"):
-        for nth in range(1, 100):
+        first = 1 + ((error == errno.ENOSPC) is (kind == "open"))  # each error at calls of its own
+        for nth in range(1, 100) if SOAK or how == "get" else range(first, 100, 2):  # a get of one reads little
             base.disk = disk
             world = base
             world.crash(KEEP_ALL)
