@@ -1590,7 +1590,7 @@ def test_an_error_at_any_call_and_the_next_repair_gets_to_the_end(
     life, model = struck(of(case), blow)
     changing = ("write", "sync", "create", "rename", "unlink", "sync_dir", "mkdir", "rmdir")
     for kinds in (changing, ("read", "open", "list")) if error == errno.EIO else (changing,):
-        nth, failed = 1 if SOAK else 1 + BLOWS.index((case, blow)) % 3, True
+        nth, failed = 1 if SOAK else 1 + (BLOWS.index((case, blow)) + 2 * (error == errno.EIO)) % 4, True
         while failed:
             fork = life.fork(KEEP_ALL)
             fault = fork.disk.fail(kinds, error, nth=nth)
@@ -1607,7 +1607,7 @@ def test_an_error_at_any_call_and_the_next_repair_gets_to_the_end(
                 completed(fork, model)
             except Exception as exc:
                 raise AssertionError(f"{kinds[0]}... {nth}: {exc!r}") from exc
-            nth += 1 + nth // (5 if SOAK else 1)
+            nth += 1 + (nth // 5 if SOAK else 2 * nth)
         assert nth > 20
 
 
