@@ -467,7 +467,7 @@ def test_row_47_the_last_record_before_an_end_in_order_damaged(integrity: str) -
 
 def test_row_48_huge_lengths(past: Past) -> None:
     """Faults 48: nothing is allocated or skipped on the word of a damaged length."""
-    went = blows(past, lie, 80, 48)
+    went = blows(past, lie, 56, 48)
     assert went["refused"] >= 2
     assert went[past.one_queue] >= 2
 
