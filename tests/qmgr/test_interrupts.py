@@ -269,7 +269,7 @@ def test_row_65_an_interrupt_at_every_line_of_a_recreation_leaves_one_queue_whol
     base.qm.record_image()
     base.qm.end()
     stopped = went_on = 0
-    for n in itertools.count(1, 1 if SOAK else 2):
+    for n in itertools.count(1 + (kind is MemoryError), 1 if SOAK else 4):  # each kind at lines of its own
         world = World.__new__(World)
         world.disk, world.clock = base.disk.snapshot(), base.clock
         world.start()
