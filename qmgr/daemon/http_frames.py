@@ -117,9 +117,14 @@ def parse(data: bytes, longest: int) -> Head:
     target, _, query = request[3].decode("ascii").partition("?")
     try:
         path = tuple(unquote(part, errors="strict") for part in (target or "/").split("/")[1:])
-        asked = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=50))
+        given = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=50)
     except ValueError:
         raise bad("the path or the query is not UTF-8, percent-encoded") from None
+    asked: dict[str, str] = {}
+    for name, value in given:
+        if name in asked:  # one of the two would be passed over: a DELETE might take another message than was meant
+            raise bad(f"parameter {name[:40]!r} is given twice; give it once")
+        asked[name] = value
     wishes = {word.strip().lower() for word in headers.get("connection", "").split(",")}
     return Head(
         method=request[1].decode("ascii"),
