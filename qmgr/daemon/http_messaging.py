@@ -204,7 +204,10 @@ def put_options(head: Head) -> dict[str, Any]:
     if "ibm-mq-md-priority" in given and given["ibm-mq-md-priority"].lower() != "asdestination":
         options["priority"] = _number(given, "ibm-mq-md-priority", 0, 9)
     if given.get("ibm-mq-md-expiry", "unlimited").lower() != "unlimited":
-        options["expiry"] = _number(given, "ibm-mq-md-expiry", 0, 99_999_999_900) / 1000
+        milliseconds = _number(given, "ibm-mq-md-expiry", 0, 99_999_999_900)
+        if milliseconds == 0:
+            raise bad("ibm-mq-md-expiry is unlimited, or milliseconds, 1 or more, not '0'")
+        options["expiry"] = milliseconds / 1000
     if "ibm-mq-md-correlationid" in given:
         options["correlation_id"] = identifier(given["ibm-mq-md-correlationid"], "ibm-mq-md-correlationId")
     if "ibm-mq-md-replyto" in given:

@@ -221,6 +221,7 @@ def test_what_an_operator_has_disabled_is_to_be_tried_again(
         ("POST", f"{ROOT}/A/message", {"Content_Type": "text/plain; charset=ISO-8859-1"}, 415, "text is UTF-8"),
         ("POST", f"{ROOT}/A/message", {"Content_Encoding": "gzip"}, 415, "no Content-Encoding here, not 'gzip'"),
         ("POST", f"{ROOT}/A/message", {"ibm_mq_md_priority": "ten"}, 400, "at most 9"),
+        ("POST", f"{ROOT}/A/message", {"ibm_mq_md_expiry": "0"}, 400, "ibm-mq-md-expiry is unlimited, or milliseconds"),
         ("POST", f"{ROOT}/A/message", {"ibm_mq_md_persistence": "maybe"}, 400, "persistent or nonPersistent"),
         ("POST", f"{ROOT}/A/message", {"ibm_mq_md_correlationId": "ID:zz"}, 400, "48 hexadecimal"),
         ("POST", f"{ROOT}/A/message", {"ibm_mq_usr": "a;b;c"}, 400, "name;value;type"),
