@@ -324,7 +324,7 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             if disk.exists(log_dir):  # it may be lost
                 lock_log(disk, location, log_dir, lock, command="dltmqm")
             _refuse_log_of_another(disk, location, path, log_dir)
-            _refuse_to_take_along(disk, location, log_dir)
+            _refuse_to_take_along(disk, location, log_dir, goes_on)
             if not goes_on:
                 disk.rename(location.ini, location.deleted_ini)  # from here on it does not exist
             disk.sync_dir(location.data_dir)
@@ -339,9 +339,11 @@ def delete(name: str, *, data_path: Path | None = None, disk: Disk | None = None
             lock.release()
 
 
-def _refuse_to_take_along(disk: Disk, location: Location, log_dir: str) -> None:
+def _refuse_to_take_along(disk: Disk, location: Location, log_dir: str, goes_on: bool) -> None:
     """Raise Unavailable where another queue manager's log, or archive of one, lies in the directory that is to go."""
     mine = _log_ids(disk, location) | at_rest.log_ids(disk, log_dir)
+    if goes_on and not mine:  # what said whose an archive is has gone already
+        return
     for directory in _directories(disk, disk.real_path(location.data_dir)):
         if directory != disk.real_path(log_dir) and (at_rest.log_ids(disk, directory) | owners(disk, directory)) - mine:
             raise Unavailable(

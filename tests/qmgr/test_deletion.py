@@ -5,7 +5,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +260,34 @@ def test_nor_does_an_archive_but_ones_own_does(tmp_path: Path) -> None:
     shutil.move(data / "other", tmp_path / "other")
     qmgr.delete(NAME, data_path=tmp_path)
     assert not data.exists()
+
+
+def test_a_deletion_with_an_archive_in_its_directory_goes_on_wherever_it_was_cut_off(tmp_path: Path) -> None:
+    """It does not know whose the archive is once its log and checkpoints are gone."""
+    data = Path(locations.find(NAME, tmp_path).data_dir)
+    qmgr.create(NAME, data_path=tmp_path, log_type="linear", log_file_pages=64)
+    ini = Path(locations.find(NAME, tmp_path).ini)
+    ini.write_text(f"{ini.read_text()}\nLogArchive:\n   ArchivePath={data / 'mine'}\n   ArchiveAfter=0s\n")
+    with qmgr.start(NAME, data_path=tmp_path) as qm:
+        qm.advance_log()
+        qm.checkpoint()
+        assert qm.archive_log()
+
+    class CutOff(PosixDisk):
+        """Unlinks one file, and no other."""
+
+        unlinked = 0
+
+        def unlink(self, path: str) -> None:
+            if os.path.isfile(path) and not path.endswith(".lock"):
+                if self.unlinked:
+                    raise KeyboardInterrupt
+                self.unlinked += 1
+            super().unlink(path)
+
+    tries = 0
+    while data.exists() and tries < 100:
+        tries += 1
+        with suppress(KeyboardInterrupt):
+            qmgr.delete(NAME, data_path=tmp_path, disk=CutOff())
+    assert 5 < tries < 100
