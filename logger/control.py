@@ -55,11 +55,13 @@ FIELDS = attrs.fields_dict(ControlState)  # others are of a later version, which
 
 def decode(copy: bytes, path: str = "") -> tuple[int, ControlState] | None:
     """(number, state) of one copy, or None when it is not whole. Raises LaterFormat, if given the file's path."""
-    refuse_later(copy, MAGIC, path)
     if len(copy) < HEADER.size:
         return None
     magic, crc, length, number = HEADER.unpack_from(copy)
-    if magic != MAGIC or not HEADER.size <= length <= len(copy) or crc32(copy[12:length]) != crc:
+    if not HEADER.size <= length <= len(copy) or crc32(copy[12:length]) != crc:
+        refuse_later(copy, MAGIC, path)
+        return None
+    if magic != MAGIC:
         return None
     fields: dict[str, Any] = json.loads(copy[HEADER.size : length])
     fields["log_id"] = bytes.fromhex(fields["log_id"])

@@ -64,6 +64,7 @@ def later_format(path: str, what: str) -> LaterFormat:
 def refuse_later(data: bytes, magic: bytes, path: str) -> None:
     """Raise LaterFormat where `data` begins with `magic` but for a higher version as the last character.
 
+    Ask only where the CRC does not check out: it covers the version in a later format, so else that byte is damaged.
     `path`: of the file; without one nothing is raised.
     """
     version = data[len(magic) - 1 : len(magic)]

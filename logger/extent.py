@@ -75,11 +75,13 @@ class ExtentHeader:
 
 def decode_header(page: bytes, path: str = "") -> ExtentHeader | None:
     """The header in an extent's first page, or None when it is not whole. Raises LaterFormat, if it has `path`."""
-    refuse_later(page, MAGIC, path)
     if len(page) < HEADER.size:
         return None
     magic, crc, number, log_id, sequence, extent_bytes, epoch, time = HEADER.unpack_from(page)
-    if magic != MAGIC or crc32(page[12 : HEADER.size]) != crc:
+    if crc32(page[12 : HEADER.size]) != crc:
+        refuse_later(page, MAGIC, path)
+        return None
+    if magic != MAGIC:
         return None
     return ExtentHeader(
         number=number, log_id=log_id, sequence=sequence, extent_bytes=extent_bytes, epoch=epoch, time=time

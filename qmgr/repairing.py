@@ -30,6 +30,8 @@ from qmgr.translated import translated
 from recovery import mend
 from recovery.checkpoint import Checkpoint, encode_file
 from recovery.diagnosis import ROWS, Cure, Examination, Finding, WriteBytes
+from recovery.errors import NotRecoverable
+from recovery.remedy import CheckpointFile
 from recovery.repair import examine
 from recovery.restart import RestartReport
 
@@ -182,7 +184,7 @@ def _examine(disk: Disk, location: Location) -> Examination:
         counters=lambda: _counters(disk, location),
         images=lambda state, end: _images(disk, location, config, state, end),
         media=lambda catalogue: media_lsn([json.loads(line) for line in catalogue]),
-        away=lambda catalogue, unlogged: _away(disk, location, config, catalogue, unlogged),
+        away=lambda used, unlogged: _away(disk, location, config, used, unlogged),
     )
     if not found:
         return examination
@@ -229,14 +231,17 @@ def _counters(disk: Disk, location: Location) -> dict[str, int]:
     return {"queue": 1, "segment": max(numbers, default=0) + 1}
 
 
-def _away(disk: Disk, location: Location, config: Config, catalogue: list[bytes], unlogged: bool) -> str:
+def _away(disk: Disk, location: Location, config: Config, used: CheckpointFile, unlogged: bool) -> str:
     """Why a start refuses to load these queues, of which it finds no file; "" if it does not."""
     linear = config.log.log_type is LogType.LINEAR
-    like = Resource(disk, location.queues, b"", lambda: None, (0, 0), imaged=linear)
+    log_id = bytes.fromhex(used.found.log_id)
+    like = Resource(disk, location.queues, log_id, lambda: None, (0, 0), imaged=linear)
     try:
-        like.load(catalogue, unlogged=unlogged)
+        like.load(used.catalogue, unlogged=unlogged)
     except Unavailable as exc:
         return exc.sentence
+    except NotRecoverable:  # a segment of an earlier format: the start says so
+        pass
     return ""
 
 

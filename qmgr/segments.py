@@ -555,7 +555,8 @@ class SegmentReader:
         path = self.path(segment)
         header = self._read(segment, 0, HEADER.size)
         expected = encode_header(self._log_id, self._queue, segment.number)
-        refuse_later(header, MAGIC, path)
+        if header[len(MAGIC) :] != expected[len(MAGIC) :]:
+            refuse_later(header, MAGIC, path)
         if header == MAGIC_V1 + expected[len(MAGIC_V1) :]:
             raise NotRecoverable(
                 f"segment {path} is of format 1, which this version does not read; start the queue manager with the "

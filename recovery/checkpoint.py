@@ -74,11 +74,13 @@ def encode_file(checkpoint: Checkpoint, catalogue: list[bytes]) -> bytes:
 
 def decode_file(data: bytes, path: str = "") -> tuple[Checkpoint, list[bytes]] | None:
     """(checkpoint, catalogue), or None when the file is not whole. Raises LaterFormat, if given the file's path."""
-    refuse_later(data, MAGIC, path)
     if len(data) < HEADER.size:
         return None
     magic, crc, length = HEADER.unpack_from(data)
-    if magic != MAGIC or length != len(data) or crc32(data[12:]) != crc:
+    if length != len(data) or crc32(data[12:]) != crc:
+        refuse_later(data, MAGIC, path)
+        return None
+    if magic != MAGIC:
         return None
     first, *catalogue = data[HEADER.size :].split(b"\n")
     fields: dict[str, Any] = json.loads(first)

@@ -38,8 +38,8 @@ Images = Callable[[ControlState, int], tuple[Callable[[], bytes], int] | None]
 restart reads from then; None: they lack."""
 
 
-Away = Callable[[list[bytes], bool], str]
-"""Why a start can't have the queues of a catalogue, "" if it can; True: with what only an end in order keeps."""
+Away = Callable[[CheckpointFile, bool], str]
+"""Why a start can't have the queues of a checkpoint, "" if it can; True: with what only an end in order keeps."""
 
 
 def no_images(state: ControlState, end: int) -> None:
@@ -50,7 +50,7 @@ def no_media(catalogue: list[bytes]) -> int:
     return 0
 
 
-def none_away(catalogue: list[bytes], unlogged: bool) -> str:
+def none_away(used: CheckpointFile, unlogged: bool) -> str:
     return ""
 
 
@@ -328,7 +328,7 @@ class _Examiner:
     def _plan(self, state: ControlState | None, found: End) -> Examination:
         used, chain = found.used, found.chain
         unlogged = used.found.clean and state is not None and chain.end == state.clean_end
-        if away := self.away(used.catalogue, unlogged):
+        if away := self.away(used, unlogged):
             raise self.refuse("queues_away", self.data_dir, away)
         needed = used.found.head // self.extent_bytes
         passed = chain.end // self.extent_bytes  # those before this one can be read, whatever else is wrong with them

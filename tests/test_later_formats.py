@@ -6,6 +6,8 @@ import pytest
 
 import qmgr
 from logger import buffer, control, lsn
+from logger.config import LogType
+from qmgr import repairing
 from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimDisk
 from tests.sim.loss import KEEP_ALL
@@ -31,6 +33,11 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     world.qm.abandon()
 
 
+def of_format_9(data: bytes, at: int) -> bytes:
+    """What begins at `at` is of format 9, and its CRC, which comes next, is over that too."""
+    return data[: at + 7] + b"9" + bytes(byte ^ 255 for byte in data[at + 8 : at + 12]) + data[at + 12 :]
+
+
 def everything(disk: SimDisk) -> dict[str, bytes]:
     return {path: disk.peek(path) for path in disk.files() if "/errors/" not in path and not path.endswith(".lock")}
 
@@ -41,7 +48,7 @@ def test_a_file_of_a_later_format_refuses_the_start_and_is_left_alone(world: Wor
     world.qm.end()
     path, at = PLACES[place]
     now = world.disk.peek(path)
-    world.disk.poke(path, now[: at + 7] + b"9" + now[at + 8 :])
+    world.disk.poke(path, of_format_9(now, at))
     before = everything(world.disk)
     with pytest.raises(qmgr.Damaged, match=f"{path} is of format 9, .*; start .* the version that wrote it") as said:
         world.start()
@@ -49,6 +56,22 @@ def test_a_file_of_a_later_format_refuses_the_start_and_is_left_alone(world: Wor
     assert everything(world.disk) == before
     world.disk.poke(path, now)
     assert world.start().get("A").body == b"1"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_damaged_byte_where_the_version_is_refuses_no_more_than_another_one(world: World, place: str) -> None:
+    """One bit makes a 3 of a 1 or a 2, and there is no version that could be started instead."""
+    world.qm.end()
+    path, at = PLACES[place]
+    now = world.disk.peek(path)
+    world.disk.poke(path, now[: at + 7] + b"3" + now[at + 8 :])
+    assert not repairing.check(NAME, data_path=DATA, disk=world.disk).examination.refused
+    qm = world.start()
+    if place == "a-segment" and qm.config.log.log_type is LogType.CIRCULAR:
+        with pytest.raises(qmgr.Damaged, match="its header is damaged"):
+            qm.get("A")
+    else:
+        assert qm.get("A").body == b"1"
 
 
 @pytest.mark.interpreted

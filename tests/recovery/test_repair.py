@@ -1298,6 +1298,7 @@ def test_later_format(past: Past, where: str) -> None:
     """What is made of the other files would have nothing of what only that one has."""
     life = past.fork()
     path = {"control": CONTROL, "checkpoint": NEWEST, "extent": past.sequences[max(past.sequences)]}[where]
+    flip(life, path, 8)  # its CRC is another one
     poke(life, path, 7, b"9")
     found = refused(life, "later_format", says="start the queue manager with the version that wrote it")
     assert path in "\n".join(found.lines())
