@@ -17,7 +17,7 @@ from logger.progress import Progress, no_progress
 from qmgr import link as links
 from qmgr import sockets, targets, values, wire
 from qmgr.consume import Consumer
-from qmgr.errors import Mistake, MQError, Reason, quoted
+from qmgr.errors import Mistake, MQError, Reason, Unavailable, quoted
 from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.link import Broken, Link, Target
 from qmgr.message import Message, check_body
@@ -482,6 +482,9 @@ class RemoteReplay:
         return self
 
     def __next__(self) -> Replayed:
+        if self._link.forked and self._end is None:  # before its turn, which a thread of the parent may have for ever
+            text = "this replay is the parent's of this process; a forked child begins another one"
+            raise Unavailable(text, reason=Reason.HCONN_ERROR, name=self._connection.name)
         with self._turn:
             if self._end is not None:
                 raise self._end.with_traceback(None)
@@ -504,6 +507,8 @@ class RemoteReplay:
 
     def close(self) -> None:
         """Let go of the log; also done at the end."""
+        if self._link.forked:  # as above
+            return
         with self._turn:
             if self._end is None:
                 self._end = StopIteration()

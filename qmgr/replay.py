@@ -103,6 +103,8 @@ class Replay:
         return self
 
     def __next__(self) -> Replayed:
+        if self._over is None:
+            self._engine.check()  # before its turn: in a forked child a thread of the parent may have that for ever
         with self._turn:
             if self._over is not None:
                 raise self._over.with_traceback(None)
@@ -130,8 +132,11 @@ class Replay:
 
     def close(self) -> None:
         """Let go of the log; also done at the end, and when nobody has this any more."""
-        with self._turn:
-            self._end(StopIteration())
+        if self._turn.acquire(blocking=self._engine.refusal is None):  # as above; else whoever has it hears of that
+            try:
+                self._end(StopIteration())
+            finally:
+                self._turn.release()
 
     def _end(self, why: BaseException) -> None:
         if self._over is None:

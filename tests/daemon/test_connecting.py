@@ -494,6 +494,34 @@ def test_a_child_that_is_forked_while_a_thread_connects_again_connects_itself(tm
         assert bodies(client, "A") == [b"from the child"]  # type: ignore[arg-type]
 
 
+def test_a_child_that_is_forked_while_a_thread_has_a_replay_does_not_wait_for_it(tmp_path: Path) -> None:
+    with serving(tmp_path, log_type="linear") as served, served.connect() as client:
+        client.put("A", b"x")
+        again = client.replay("A", "oldest")
+        inside, go_on = threading.Event(), threading.Event()
+
+        def call() -> None:
+            with again._turn:  # as in its __next__
+                inside.set()
+                go_on.wait(60)
+
+        other = Call(call)
+        assert inside.wait(60)
+        child = os.fork()
+        if not child:
+            try:
+                signal.alarm(20)
+                with pytest.raises(Unavailable, match="this replay is the parent's"), again:
+                    next(again)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        go_on.set()
+        other.outcome()
+        assert [found.message.body for found in again] == [b"x"]
+
+
 def has_no_descriptor(patched: pytest.MonkeyPatch) -> None:
     """The daemon closes each socket that it has accepted."""
 

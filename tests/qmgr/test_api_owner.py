@@ -237,16 +237,16 @@ def test_row_66_a_forked_child_gets_a_clear_error_from_every_call(real: Real) ->
 
 def test_row_66_a_fork_while_another_thread_is_inside_of_a_call_leaves_the_child_no_lock(real: Real) -> None:
     """What the parent has begun the child can only end: leaving its `with` blocks must not wait for that thread."""
-    qm = real()
+    qm = real(log_type="linear")
     qm.define_queue("A")
     unit, prepared = qm.begin(), qm.begin(qmgr.Xid(1, b"forked", b""))
     unit.put("A", b"x")
     qm.put("A", b"w")
-    looking = qm.browse("A")
+    looking, again = qm.browse("A"), qm.replay("A", "oldest")
     inside, go_on = threading.Event(), threading.Event()
 
     def call() -> None:
-        with qm._engine.lock:
+        with again._turn, qm._engine.lock:  # as in its __next__
             inside.set()
             go_on.wait(60)
 
@@ -257,7 +257,9 @@ def test_row_66_a_fork_while_another_thread_is_inside_of_a_call_leaves_the_child
                 each()
         with pytest.raises(qmgr.Unavailable, match="parent"), unit:
             pass
-        with pytest.raises(ZeroDivisionError), qm, unit:
+        with pytest.raises(qmgr.Unavailable, match="parent"):
+            next(again)
+        with pytest.raises(ZeroDivisionError), qm, unit, again:
             raise ZeroDivisionError
 
     other = Call(call)
@@ -268,6 +270,7 @@ def test_row_66_a_fork_while_another_thread_is_inside_of_a_call_leaves_the_child
     assert said == "ok"
     unit.commit()
     assert bodies(qm, "A") == [b"w", b"x"]
+    assert [found.message.body for found in again] == [b"w", b"x"]
 
 
 def test_row_66_a_fork_while_other_threads_work_leaves_the_parent_whole(real: Real, tmp_path: Path) -> None:
