@@ -117,13 +117,13 @@ def sweep(
 ) -> Sweep:
     """Live `prelude`, then `script` with a look before every change of the disk, or every `every`-th.
 
-    The quick suite looks at every 14th of a long script and at every eighth of the others, in each setup at others:
+    The quick suite looks at every 13th of a long script and at every ninth of the others, in each setup at others:
     much is alike in all of them. What looks at one script for several losses gives each an offset of its own. A `short`
     script, of a call or two, is looked at before every change always.
     """
     if not SOAK and not short:
         offset += 2 if setup.linear else int(setup.atomic)
-        every *= 14 if script.__name__ in LONG else 8
+        every *= 13 if script.__name__ in LONG else 9  # odd: a write and its sync take turns
     life = Life(setup, disk)
     if prelude is not None:
         prelude(life)
