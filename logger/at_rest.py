@@ -8,7 +8,7 @@ from logger.circular import Ring
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk, File, drop_dir, make_dirs
-from logger.errors import LogDamaged
+from logger.errors import LaterFormat, LogDamaged
 from logger.extent import ExtentHeader
 from logger.extents import Extents
 from logger.history import History, is_extent_or_index
@@ -70,20 +70,27 @@ def read_page(disk: Disk, path: str, number: int) -> bytes:
 
 
 def was_started(disk: Disk, directory: str) -> bool:
-    """Is there a log in `directory` that has been started?"""
+    """Is there a log in `directory` that has been started? Raises LaterFormat."""
     for name in disk.list(active_path(directory)):
         if extent.number_of(name) is not None:
-            header = extent.decode_header(read_page(disk, f"{active_path(directory)}/{name}", 0))
+            path = f"{active_path(directory)}/{name}"
+            header = extent.decode_header(read_page(disk, path, 0), path)
             if header is not None and header.sequence:
                 return True
     return False
 
 
 def belongs_to(disk: Disk, directory: str, owners: set[bytes]) -> bool:
-    """Is the log in `directory` one of these, or none at all? Without its control file, made last, it is none."""
-    with contextlib.suppress(LogDamaged):
+    """Is the log in `directory` one of these, or none at all? Without its control file, made last, it is none.
+
+    Raises LaterFormat.
+    """
+    try:
         return control.read(disk, control_path(directory))[1].log_id in owners
-    return True
+    except LaterFormat:
+        raise
+    except LogDamaged:
+        return True
 
 
 def log_ids(disk: Disk, directory: str) -> set[bytes]:

@@ -74,6 +74,21 @@ def test_a_damaged_byte_where_the_version_is_refuses_no_more_than_another_one(wo
         assert qm.get("A").body == b"1"
 
 
+@pytest.mark.parametrize("lost", ["nothing", "the control file"])
+def test_no_queue_manager_is_made_over_a_log_of_a_later_format(world: World, lost: str) -> None:
+    """As where the new one has its data elsewhere: nothing here says whose the log is."""
+    world.qm.end()
+    for path in (path for path in world.disk.files() if path.startswith(LOG) and path.endswith((".lfh", ".LOG"))):
+        now = of_format_9(world.disk.peek(path), 0)
+        world.disk.poke(path, of_format_9(now, control.COPY_BYTES) if path == CONTROL else now)
+    if lost == "the control file":
+        world.disk.unlink(CONTROL)
+    before = everything(world.disk)
+    with pytest.raises(qmgr.Damaged, match=f"{LOG}.* is of format 9, .* the version that wrote it"):
+        qmgr.create(NAME, data_path="/other", log_path=f"{DATA}/log", disk=world.disk, clock=world.clock)
+    assert everything(world.disk) == before
+
+
 @pytest.mark.interpreted
 def test_records_of_a_later_format_are_no_torn_tail(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """They would be cut off in silence, although they were acknowledged."""
