@@ -85,22 +85,32 @@ def belongs_to(disk: Disk, directory: str, owners: set[bytes]) -> bool:
 
     Raises LaterFormat.
     """
+    found = _log_id(disk, directory)
+    return found is None or found in owners
+
+
+def _log_id(disk: Disk, directory: str) -> bytes | None:
+    """The id in the control file; None where that is lost or damaged. Raises LaterFormat."""
     try:
-        return control.read(disk, control_path(directory))[1].log_id in owners
+        return control.read(disk, control_path(directory))[1].log_id
     except LaterFormat:
         raise
     except LogDamaged:
-        return True
+        return None
 
 
 def log_ids(disk: Disk, directory: str) -> set[bytes]:
-    """The ids of the log in `directory`: that in the control file or, where it is lost, those in the extents."""
-    with contextlib.suppress(LogDamaged):
-        return {control.read(disk, control_path(directory))[1].log_id}
+    """The ids of the log in `directory`: that in the control file or, where it is lost, those in the extents.
+
+    Raises LaterFormat.
+    """
+    found = _log_id(disk, directory)
+    if found is not None:
+        return {found}
     paths = [
         f"{active_path(directory)}/{n}" for n in disk.list(active_path(directory)) if extent.number_of(n) is not None
     ]
-    headers = [extent.decode_header(read_page(disk, path, 0)) for path in paths]
+    headers = [extent.decode_header(read_page(disk, path, 0), path) for path in paths]
     return {header.log_id for header in headers if header is not None}
 
 

@@ -74,18 +74,38 @@ def test_a_damaged_byte_where_the_version_is_refuses_no_more_than_another_one(wo
         assert qm.get("A").body == b"1"
 
 
-@pytest.mark.parametrize("lost", ["nothing", "the control file"])
+LOST = pytest.mark.parametrize("lost", ["nothing", "the control file"])
+
+
+def make_log_later(disk: SimDisk, lost: str) -> None:
+    for path in (path for path in disk.files() if path.startswith(LOG) and path.endswith((".lfh", ".LOG"))):
+        now = of_format_9(disk.peek(path), 0)
+        disk.poke(path, of_format_9(now, control.COPY_BYTES) if path == CONTROL else now)
+    if lost == "the control file":
+        disk.unlink(CONTROL)
+
+
+@LOST
 def test_no_queue_manager_is_made_over_a_log_of_a_later_format(world: World, lost: str) -> None:
     """As where the new one has its data elsewhere: nothing here says whose the log is."""
     world.qm.end()
-    for path in (path for path in world.disk.files() if path.startswith(LOG) and path.endswith((".lfh", ".LOG"))):
-        now = of_format_9(world.disk.peek(path), 0)
-        world.disk.poke(path, of_format_9(now, control.COPY_BYTES) if path == CONTROL else now)
-    if lost == "the control file":
-        world.disk.unlink(CONTROL)
+    make_log_later(world.disk, lost)
     before = everything(world.disk)
     with pytest.raises(qmgr.Damaged, match=f"{LOG}.* is of format 9, .* the version that wrote it"):
         qmgr.create(NAME, data_path="/other", log_path=f"{DATA}/log", disk=world.disk, clock=world.clock)
+    assert everything(world.disk) == before
+
+
+@LOST
+def test_no_log_of_a_later_format_is_deleted_where_another_queue_manager_leads_to_it(world: World, lost: str) -> None:
+    world.qm.end()
+    qmgr.create("QM2", data_path="/other", disk=world.disk, clock=world.clock)
+    ini = "/other/qmgrs/QM2/qm.ini"
+    world.disk.poke(ini, world.disk.peek(ini).replace(b"LogPath=/other/log/QM2", f"LogPath={LOG}".encode()))
+    make_log_later(world.disk, lost)
+    before = everything(world.disk)
+    with pytest.raises(qmgr.Damaged, match=f"can't be deleted: {LOG}.* is of format 9, .* the version that wrote it"):
+        qmgr.delete("QM2", data_path="/other", disk=world.disk)
     assert everything(world.disk) == before
 
 
