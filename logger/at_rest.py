@@ -107,9 +107,11 @@ def log_ids(disk: Disk, directory: str) -> set[bytes]:
     found = _log_id(disk, directory)
     if found is not None:
         return {found}
-    paths = [
-        f"{active_path(directory)}/{n}" for n in disk.list(active_path(directory)) if extent.number_of(n) is not None
-    ]
+    active = active_path(directory)
+    try:
+        paths = [f"{active}/{name}" for name in disk.list(active) if extent.number_of(name) is not None]
+    except NotADirectoryError:  # something else has that name
+        return set()
     headers = [extent.decode_header(read_page(disk, path, 0), path) for path in paths]
     return {header.log_id for header in headers if header is not None}
 

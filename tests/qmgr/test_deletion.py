@@ -255,6 +255,7 @@ def test_nor_does_an_archive_but_ones_own_does(tmp_path: Path) -> None:
             qm.checkpoint()
             assert qm.archive_log()
     (data / "linked").symlink_to(tmp_path)  # what it leads to does not go
+    (data / "errors/active").write_bytes(b"a name as of a log's directory")
     with pytest.raises(qmgr.Unavailable, match=f"in {data}/other is the log, or an archive of one"):
         qmgr.delete(NAME, data_path=tmp_path)
     shutil.move(data / "other", tmp_path / "other")
