@@ -416,6 +416,13 @@ class Connection:
         "quiesce" lets the units of work end that other threads or clients have begun; what this thread has begun and
         not ended is backed out.
         """
+        link = self._ask_to_end(mode)
+        link.await_end()
+        link.close()
+        self._target.await_end()
+
+    def _ask_to_end(self, mode: str) -> Link:
+        """Ask for the end without waiting for it; over which link."""
         if mode not in ("quiesce", "immediate"):
             raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
         link = self._connected()
@@ -424,9 +431,7 @@ class Connection:
                 with contextlib.suppress(MQError):
                     unit.give_up()
         self._stream(wire.call("end", [mode], {}), link)
-        link.await_end()
-        link.close()
-        self._target.await_end()
+        return link
 
 
 class _Cursor:

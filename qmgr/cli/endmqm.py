@@ -20,6 +20,7 @@ from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK
 from qmgr.cli.command import NOT_AUTHORISED, NOT_AVAILABLE, UNEXPECTED, Command, Failure, Parser, whole
 from qmgr.daemon.process import IMMEDIATE, KILL, QUIESCE, SIGNALS
+from qmgr.errors import Reason, Unavailable
 from qmgr.life import Note, Stage
 from qmgr.locations import Location
 
@@ -53,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
     note = life.path(location)
     if not DISK.exists(note) or DISK.locked_by(note) is None:  # one that runs can be ended, whatever is missing
         access.known(args.name, args.data_path, code=UNKNOWN, amq="AMQ8118E")
-    ending = Ending(location, daemon_of(location))
+    daemon, holder = daemon_of(location), locations.running(location, DISK) or ""
+    ending = Ending(location, daemon, holder if holder.startswith("pid ") else "")
     if args.p:
         ending.kill()
     elif args.t or args.tp:
@@ -92,6 +94,8 @@ class Ending:
 
     location: Location
     note: Note
+    holder: str = ""  # the process that qm.lock named at first
+    connection: "qmgr.Connection | None" = None  # over which it was asked, so that no later one is
 
     @property
     def over(self) -> bool:
@@ -99,8 +103,8 @@ class Ending:
         now = life.daemon(DISK, self.location)
         if now is None:
             return DISK.locked_by(life.path(self.location)) is None
-        if self.note is UNREAD:  # it can say now what it does
-            self.note = now
+        if self.note is UNREAD and self.holder in ("", f"pid {now.process}"):
+            self.note = now  # it can say now what it does
         if (now.process, now.host, now.numbers) != (self.note.process, self.note.host, self.note.numbers):
             return True
         if not self.note.epoch:  # it was starting
@@ -113,11 +117,24 @@ class Ending:
         return (self.note.host, self.note.numbers) == (os.uname().nodename, process_numbers())
 
     def ask(self, step: int) -> None:
-        if self.here or step == KILL:
+        if step == KILL or (self.here and self.connection is None):
             self._send(SIGNALS[step])
-        else:
-            with qmgr.connect(self.location.name, data_path=self.location.data_root) as connection:
-                connection.end("immediate" if step == IMMEDIATE else "quiesce")
+            return
+        mode = "immediate" if step == IMMEDIATE else "quiesce"
+        if self.connection is not None:  # of use still: a daemon that quiesces lets nobody else in
+            with contextlib.suppress(Unavailable):  # it has closed the connection, and ends
+                self.connection._ask_to_end(mode)
+            return
+        try:
+            self.connection = qmgr.connect(self.location.name, data_path=self.location.data_root)
+            self.connection._ask_to_end(mode)
+        except Unavailable as exc:
+            if exc.reason == Reason.Q_MGR_QUIESCING and step == QUIESCE:  # as it was asked to
+                return
+            if self.note is UNREAD:
+                way = f", and it can't be asked over a connection ({exc}); end it with SIGTERM to"
+                raise self._unnamed(way) from exc
+            raise
 
     def wait(self, seconds: float | None) -> bool:
         """Wait until it has ended, for so long at most; whether it has."""
@@ -172,9 +189,7 @@ class Ending:
     def _send(self, number: int) -> None:
         """Send the daemon a signal, and nobody else: its process number may be another's by now."""
         if self.note is UNREAD:
-            text = f"queue manager {self.location.name!r} is a daemon, and {life.path(self.location)}, which names its"
-            process = locations.running(self.location, DISK) or "that process"
-            raise Failure(NOT_AVAILABLE, "AMQ8146E", f"{text} process, is empty or damaged; kill {process}.")
+            raise self._unnamed("; kill")
         if not self.here:
             text = f"the process of queue manager {self.location.name!r} is on {self.note.host!r}"
             text += "; kill it there." if self.note.host != os.uname().nodename else ", in a container; kill it there."
@@ -188,6 +203,11 @@ class Ending:
                     raise Failure(
                         NOT_AUTHORISED, "AMQ7077E", f"you are not authorised: {text}; be that user."
                     ) from None
+
+    def _unnamed(self, way: str) -> Failure:
+        text = f"queue manager {self.location.name!r} is a daemon, and {life.path(self.location)}, which names its"
+        text += f" process, is empty or damaged{way} {self.holder or 'that process'}."
+        return Failure(NOT_AVAILABLE, "AMQ8146E", text)
 
 
 @contextlib.contextmanager

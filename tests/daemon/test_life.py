@@ -16,7 +16,7 @@ import pytest
 
 from logger.disk import PosixDisk
 from qmgr import life
-from qmgr.cli.endmqm import Ending
+from qmgr.cli.endmqm import UNREAD, Ending
 from qmgr.client import Connection
 from qmgr.errors import MQError, NoMessageAvailable, Reason
 from qmgr.life import Stage
@@ -474,6 +474,39 @@ def test_a_daemon_elsewhere_is_asked_and_never_signalled(
     daemons.ended()
     assert daemons.note().process == process
     assert daemons.status() == "Ended normally"
+
+
+def test_endmqm_asks_for_what_it_was_told_where_it_can_not_read_which_process_that_is(
+    daemons: Daemons, client: Connection
+) -> None:
+    """It waited for the units of work, whatever its options, and could not ask one that quiesces for more."""
+    process, note = daemons.note().process, Path(life.path(daemons.where()))
+    client.begin().put("Q", b"in flight")
+    note.write_text("")
+    assert daemons.run("endmqm -c QM1").returncode == 0
+    wait_for(lambda: daemons.there(Stage.QUIESCING))
+    note.write_text("")
+    assert daemons.run("endmqm -c QM1").returncode == 0
+    refused = daemons.run("endmqm -i QM1")
+    assert refused.returncode == 40
+    assert refused.stderr.endswith(f"(2161 MQRC_Q_MGR_QUIESCING)); end it with SIGTERM to pid {process}.\n")
+    os.kill(process, signal.SIGTERM)
+    daemons.ended()
+    daemons.start()
+    with daemons.connect() as again:
+        again.begin().put("Q", b"in flight")
+        note.write_text("")
+        done = daemons.run("endmqm -t 4 QM1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert daemons.status() == "Ended immediately"
+
+
+def test_the_next_daemon_is_not_waited_for_where_the_first_was_not_known(daemons: Daemons) -> None:
+    process = daemons.made()
+    for first, over in (("", False), (f"pid {process}", False), (f"pid {process + 1}", True)):
+        ending = Ending(daemons.where(), UNREAD, first)
+        assert ending.over is over
+        assert (ending.note is UNREAD) is over
 
 
 def test_one_whose_qm_ini_was_removed_while_it_ran_is_ended_and_repaired(daemons: Daemons, client: Connection) -> None:
