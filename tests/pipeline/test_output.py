@@ -256,7 +256,7 @@ def test_one_job_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("", "Expecting value"),
-        ("[" * 200_000, ""),
+        pytest.param("[" * 200_000, "", id="deep"),
         *(
             (text, "it does not say which job that was, and what that writes")
             for text in (
