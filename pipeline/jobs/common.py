@@ -111,27 +111,21 @@ def _is_queue_manager(text: str) -> bool:
 
 def directory(text: str) -> str:
     """What `--out` was given. Raises Failure."""
-    with contextlib.suppress(Mistake):
-        if text and is_utf8(text):
-            return local(text)
-    raise Failure(f"--out was given {text!r}; name a directory that this machine and all workers have mounted.")
+    return path_given("--out", text, "a directory that this machine and all workers have mounted")
 
 
 def log_path(text: str) -> str:
     """What PATH was given. Raises Failure."""
-    with contextlib.suppress(Mistake):
-        if text and is_utf8(text):
+    return path_given("PATH", text, "a path where this machine has the log mounted")
+
+
+def path_given(what: str, text: str, wanted: str) -> str:
+    """The path on a disk of this machine that `what` was given. Raises Failure, which asks for what is `wanted`."""
+    with contextlib.suppress(Mistake, UnicodeEncodeError):
+        text.encode()  # py4j breaks off in the middle of a name that is no UTF-8
+        if text:
             return local(text)
-    raise Failure(f"PATH was given {text!r}; name a path where this machine has the log mounted.")
-
-
-def is_utf8(path: str) -> bool:
-    """Can it be sent to Java? py4j breaks off in the middle of a name that is no UTF-8."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    raise Failure(f"{what} was given {text!r}; name {wanted}.")
 
 
 Place = int | datetime.datetime  # an LSN, or a moment

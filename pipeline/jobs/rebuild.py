@@ -12,7 +12,6 @@ message, and its puts are shown as not committed. Non-persistent messages are in
 """
 
 import argparse
-import contextlib
 import datetime
 import json
 from collections.abc import Mapping, Sequence
@@ -46,12 +45,11 @@ from pipeline.jobs.content import (
 from pipeline.jobs.output import Output
 from pipeline.log_files import LogFiles
 from pipeline.log_options import microseconds
-from pipeline.paths import local
 from pipeline.report import TEXT, Report
 from pipeline.schema import SQL, arrow_of
 from qmgr import ini, locations
 from qmgr.cli.command import because
-from qmgr.errors import AlreadyExists, Mistake
+from qmgr.errors import AlreadyExists
 from qmgr.pointintime import recover_to, refuse_target
 from qmgr.survey import DEFINITION_KINDS, Survey
 from recovery import backouts, records
@@ -97,10 +95,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def into_path(text: str) -> str:
     """What `--into` was given. Raises Failure for what is on no disk of this machine."""
-    with contextlib.suppress(Mistake):
-        if text and common.is_utf8(text):
-            return local(text)
-    raise Failure(f"--into was given {text!r}; name a path that this machine has mounted.")
+    return common.path_given("--into", text, "a path that this machine has mounted")
 
 
 def check(args: argparse.Namespace) -> None:
