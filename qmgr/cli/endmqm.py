@@ -22,6 +22,7 @@ from qmgr.cli.command import NOT_AUTHORISED, NOT_AVAILABLE, UNEXPECTED, Command,
 from qmgr.daemon.process import IMMEDIATE, KILL, QUIESCE, SIGNALS
 from qmgr.errors import Reason, Unavailable
 from qmgr.life import Note, Stage
+from qmgr.link import DEFAULT_TIMEOUT_S
 from qmgr.locations import Location
 
 UNKNOWN = 16
@@ -116,7 +117,8 @@ class Ending:
         """Whether its process number means something here."""
         return (self.note.host, self.note.numbers) == (os.uname().nodename, process_numbers())
 
-    def ask(self, step: int) -> None:
+    def ask(self, step: int, seconds: float = DEFAULT_TIMEOUT_S) -> None:
+        """Ask for it by a signal, or over a connection, on which nothing may be heard for so many seconds at most."""
         if step == KILL or (self.here and self.connection is None):
             self._send(SIGNALS[step])
             return
@@ -126,13 +128,13 @@ class Ending:
                 self.connection._ask_to_end(mode)
             return
         try:
-            self.connection = qmgr.connect(self.location.name, data_path=self.location.data_root)
+            self.connection = qmgr.connect(self.location.name, data_path=self.location.data_root, timeout=seconds)
             self.connection._ask_to_end(mode)
         except Unavailable as exc:
             if exc.reason == Reason.Q_MGR_QUIESCING and step == QUIESCE:  # as it was asked to
                 return
             if self.note is UNREAD:
-                way = f", and it can't be asked over a connection ({exc}); end it with SIGTERM to"
+                way = f", and it can't be asked over a connection ({exc}); end it with SIGTERM, else SIGKILL, to"
                 raise self._unnamed(way) from exc
             raise
 
@@ -152,7 +154,7 @@ class Ending:
         """
         grace = min(seconds / 4, GRACE_S)
         first = seconds - (2 * grace if kill else grace)
-        self.ask(step)
+        self.ask(step, first)
         if self.wait(first):
             return
         self.ask(IMMEDIATE)

@@ -489,7 +489,9 @@ def test_endmqm_asks_for_what_it_was_told_where_it_can_not_read_which_process_th
     assert daemons.run("endmqm -c QM1").returncode == 0
     refused = daemons.run("endmqm -i QM1")
     assert refused.returncode == 40
-    assert refused.stderr.endswith(f"(2161 MQRC_Q_MGR_QUIESCING)); end it with SIGTERM to pid {process}.\n")
+    assert refused.stderr.endswith(
+        f"(2161 MQRC_Q_MGR_QUIESCING)); end it with SIGTERM, else SIGKILL, to pid {process}.\n"
+    )
     os.kill(process, signal.SIGTERM)
     daemons.ended()
     daemons.start()
@@ -499,6 +501,15 @@ def test_endmqm_asks_for_what_it_was_told_where_it_can_not_read_which_process_th
         done = daemons.run("endmqm -t 4 QM1")
     assert (done.returncode, done.stderr) == (0, "")
     assert daemons.status() == "Ended immediately"
+
+
+def test_endmqm_waits_for_the_answer_of_one_that_it_can_not_signal_as_long_as_it_was_told(daemons: Daemons) -> None:
+    process = daemons.made()
+    Path(life.path(daemons.where())).write_text("")
+    halt(process)
+    done = daemons.run("endmqm -t 1 QM1")
+    assert done.returncode == 40
+    assert "(it has said nothing for 0.75 seconds)" in done.stderr
 
 
 def test_the_next_daemon_is_not_waited_for_where_the_first_was_not_known(daemons: Daemons) -> None:
