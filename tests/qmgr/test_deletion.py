@@ -49,6 +49,17 @@ def create(path: Path) -> None:
     qmgr.create(NAME, data_path=path, log_file_pages=64)
 
 
+def create_archived(path: Path, name: str, archive: Path) -> None:
+    """A queue manager with an extent in an archive of its own."""
+    qmgr.create(name, data_path=path, log_type="linear", log_file_pages=64)
+    ini = Path(locations.find(name, path).ini)
+    ini.write_text(f"{ini.read_text()}\nLogArchive:\n   ArchivePath={archive}\n   ArchiveAfter=0s\n")
+    with qmgr.start(name, data_path=path) as qm:
+        qm.advance_log()
+        qm.checkpoint()
+        assert qm.archive_log()
+
+
 @contextmanager
 def deleting(path: Path, disk: Pausing) -> Iterator[list[BaseException]]:
     """A deletion that pauses, and goes on when the block ends; what it raised."""
@@ -247,13 +258,7 @@ def test_the_log_of_another_queue_manager_does_not_go_along(tmp_path: Path, deep
 def test_nor_does_an_archive_but_ones_own_does(tmp_path: Path) -> None:
     data = Path(locations.find(NAME, tmp_path).data_dir)
     for name, archive in ((NAME, data / "mine"), ("QM2", data / "other")):
-        qmgr.create(name, data_path=tmp_path, log_type="linear", log_file_pages=64)
-        ini = Path(locations.find(name, tmp_path).ini)
-        ini.write_text(f"{ini.read_text()}\nLogArchive:\n   ArchivePath={archive}\n   ArchiveAfter=0s\n")
-        with qmgr.start(name, data_path=tmp_path) as qm:
-            qm.advance_log()
-            qm.checkpoint()
-            assert qm.archive_log()
+        create_archived(tmp_path, name, archive)
     (data / "linked").symlink_to(tmp_path)  # what it leads to does not go
     (data / "errors/active").write_bytes(b"a name as of a log's directory")
     with pytest.raises(qmgr.Unavailable, match=f"in {data}/other is the log, or an archive of one"):
@@ -266,13 +271,7 @@ def test_nor_does_an_archive_but_ones_own_does(tmp_path: Path) -> None:
 def test_a_deletion_with_an_archive_in_its_directory_goes_on_wherever_it_was_cut_off(tmp_path: Path) -> None:
     """It does not know whose the archive is once its log and checkpoints are gone."""
     data = Path(locations.find(NAME, tmp_path).data_dir)
-    qmgr.create(NAME, data_path=tmp_path, log_type="linear", log_file_pages=64)
-    ini = Path(locations.find(NAME, tmp_path).ini)
-    ini.write_text(f"{ini.read_text()}\nLogArchive:\n   ArchivePath={data / 'mine'}\n   ArchiveAfter=0s\n")
-    with qmgr.start(NAME, data_path=tmp_path) as qm:
-        qm.advance_log()
-        qm.checkpoint()
-        assert qm.archive_log()
+    create_archived(tmp_path, NAME, data / "mine")
 
     class CutOff(PosixDisk):
         """Unlinks one file, and no other."""
