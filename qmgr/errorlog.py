@@ -30,7 +30,7 @@ MESSAGES = {
     "AMQ7231": ("I", "{count} log records accessed on queue manager {qmgr!r} during the recovery phase."),
     "AMQ7232": ("I", "Transaction manager state recovered for queue manager {qmgr!r}."),
     "AMQ7233": ("I", "{resolved} out of {in_flight} in-flight transactions resolved for queue manager {qmgr!r}."),
-    "AMQ7463": ("E", "The log for queue manager {qmgr!r} is full."),
+    "AMQ7463": ("E", "The log for queue manager {qmgr!r} {text}."),
     "AMQ7464": ("I", "The log for queue manager {qmgr!r} is no longer full."),
     "AMQ7465": ("E", "The log for queue manager {qmgr!r} is full: a long-running transaction holds it."),
     "AMQ7466": ("W", "The log for queue manager {qmgr!r} is too small for the present rate of data."),

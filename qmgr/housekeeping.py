@@ -441,11 +441,12 @@ class Housekeeper:
             linear = log.state.log_type is LogType.LINEAR  # what is given back there makes no room without a new extent
             self.release(size + promise, spare=bool(hindered) and (spare or linear))
             if not self._fits(size, promise):
+                hindered = hindered or self._hindrance
                 if not self._was_full:
-                    self._errors.say("AMQ7463")
+                    self._errors.say("AMQ7463", text=hindered or "is full")
                 self._was_full = self._engine.attention = True
                 self._room_since_ns = None
-                return self._no_room_text(hindered or self._hindrance)
+                return self._no_room_text(hindered)
             return ""
 
     def _no_room_text(self, hindrance: str) -> str:

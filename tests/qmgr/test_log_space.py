@@ -387,6 +387,8 @@ def test_a_log_that_can_not_grow_is_not_called_full() -> None:
             world.qm.put("A", bytes(20_000))
             world.qm.checkpoint()
     assert "full" not in str(caught.value)
+    assert "AMQ7463E: The log for queue manager 'QM1' can get no more room ([Errno 13] " in world.errors()
+    assert "full" not in world.errors()
     assert str(caught.value).endswith("let this one use it, and try again (2102 MQRC_RESOURCE_PROBLEM)")
 
 
