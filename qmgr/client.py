@@ -149,7 +149,10 @@ class Connection:
         *,
         waits: bool = True,
     ) -> list[tuple[bytes, wire.Reply]]:
-        link = link or self._connected()
+        if link is None:
+            link = self._connected()
+        elif self._closed:
+            raise links.closed(self.name)
         try:
             for _ in link.unclosed_cursors[:]:
                 with contextlib.suppress(IndexError):  # another thread has taken it
@@ -236,11 +239,16 @@ class Connection:
 
     def _browsed(self, cursor: "_Cursor", queue: str, messages: list[Message]) -> Iterator[Message]:
         most = FIRST_PAGE
-        yield from messages
-        while cursor.number:
+        while True:
+            for message in messages:
+                if self._closed:
+                    raise links.closed(self.name)
+                yield message
+            if not cursor.number:
+                return
             most = min(2 * most, MAX_PAGE)
             frame = wire.request(wire.NEXT, 0, cursor.number, "", wire.TABLE.pack(most))
-            yield from cursor.read(queue, self._stream(frame, cursor.link))
+            messages = cursor.read(queue, self._stream(frame, cursor.link))
 
     def replay(self, queue: str | int, start: Where, end: Where | None = None) -> "RemoteReplay":
         """What was put to a queue since a bookmark; see `QueueManager.replay`."""
@@ -494,6 +502,8 @@ class RemoteReplay:
             if self._end is not None:
                 raise self._end.with_traceback(None)
             try:
+                if self._connection._closed:
+                    raise links.closed(self._connection.name)
                 while self._next == len(self._page.messages):
                     self._bookmark = self._page.bookmark
                     if not self._page.cursor:

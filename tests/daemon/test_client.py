@@ -17,6 +17,7 @@ import pytest
 import qmgr
 import qmgr.aio
 from qmgr import sasl, sockets, wire
+from qmgr.client import FIRST_PAGE
 from qmgr.configuration import ListenerConfig, Protocol
 from qmgr.daemon import local
 from qmgr.daemon.client import Client, Cursor
@@ -36,6 +37,21 @@ from tests.qmgr.world import NAME, Call, bodies
 def linear(tmp_path: Path) -> Iterator[Served]:
     with serving(tmp_path, log_type="linear", log_management="Archive") as one:
         yield one
+
+
+@pytest.mark.parametrize("read", [0, 1, FIRST_PAGE, 2 * FIRST_PAGE])
+@pytest.mark.parametrize("look", ["browse", "replay"])
+def test_who_reads_on_when_the_connection_is_closed_hears_so(linear: Served, look: str, read: int) -> None:
+    """What had come already was given all the same: so it went well with few messages, and failed with more."""
+    linear.manager.put_many("A", [b""] * 4 * FIRST_PAGE)
+    client = linear.connect()
+    reading = client.browse("A") if look == "browse" else client.replay("A", "oldest")
+    for _ in range(read):
+        next(reading)
+    client.close()
+    with pytest.raises(Unavailable, match=f"the connection to queue manager '{NAME}' is closed") as caught:
+        next(reading)
+    assert caught.value.reason == Reason.HCONN_ERROR
 
 
 # ---- replays and progress
