@@ -32,9 +32,9 @@ NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 NOT_ALLOWED = (errno.EACCES, errno.EPERM)
 RETRYABLE = (*NO_SPACE, *NO_DESCRIPTORS, *NOT_ALLOWED, errno.ENOMEM)  # calls that fail for these can be tried again
 NO_DIR_SYNC = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL)  # a sync of one in which no directory is made
-NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ESPIPE, errno.EEXIST)  # what lies there is
-# none: no name, no directory that could have it, a directory, a link that leads to itself, a pipe, a link to nothing
-# where a file is to be made
+OTHER_THAN_FILE = (errno.EISDIR, errno.ELOOP, errno.ESPIPE)  # a directory lies there, a link to itself, a pipe
+NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, *OTHER_THAN_FILE)  # what lies there is none: no name either, no
+# directory that could have it, a link to nothing where a file is to be made
 NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # EPERM: a filter of system calls (seccomp)
 DSYNC_FILE_SYSTEMS = {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs"}  # durable, O_DIRECT or not
 NO_FULL_SYNC = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY)  # what file systems say that have none
@@ -691,6 +691,8 @@ def advice(exc: OSError) -> str:
         return "the system has no memory for it: give it more,"
     if exc.errno == errno.EROFS:
         return "mount its file system for writing,"
+    if exc.errno in OTHER_THAN_FILE:
+        return "a file belongs there: move away what lies in its place,"
     return "free some space" if exc.errno in NO_SPACE else "mend the disk"
 
 

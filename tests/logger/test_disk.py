@@ -392,6 +392,7 @@ def test_a_directory_above_that_can_not_be_synced_is_an_error() -> None:
         (errno.EACCES, "be the user whose it is, or let this one use it,"),
         (errno.EPERM, "be the user whose it is, or let this one use it,"),
         (errno.ENOSPC, "free some space"),
+        (errno.EISDIR, "a file belongs there: move away what lies in its place,"),
         (errno.EIO, "mend the disk"),
     ],
 )
