@@ -414,10 +414,13 @@ def check_properties(properties: object) -> Mapping[str, Value]:
         if not isinstance(value, (str, int, float, bytes)):
             raise Mistake(
                 f"property {quoted(name)} is a {type(value).__name__}; allowed: str, int, float, bool, bytes",
-                reason=Reason.PROPERTY_NAME_ERROR,
+                reason=Reason.PROPERTY_TYPE_ERROR,
             )
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise Mistake(f"property {quoted(name)} does not fit into 64 bits", reason=Reason.PROPERTY_NAME_ERROR)
+            raise Mistake(
+                f"property {quoted(name)} is a whole number that does not fit into 64 bits; give it as text",
+                reason=Reason.PROPERTY_TYPE_ERROR,
+            )
         try:
             (name + value if isinstance(value, str) else name).encode()
         except UnicodeEncodeError:

@@ -175,7 +175,7 @@ def test_what_an_option_would_be_refused_for_is_said_before_anything_is_sent() -
         ({"persistent": "yes"}, Reason.PERSISTENCE_ERROR),
         ({"expiry": 0}, Reason.EXPIRY_ERROR),
         ({"message_id": b"x" * 25}, Reason.MD_ERROR),
-        ({"properties": {"a": object()}}, Reason.PROPERTY_NAME_ERROR),
+        ({"properties": {"a": object()}}, Reason.PROPERTY_TYPE_ERROR),
     ):
         with pytest.raises(Mistake) as caught:
             wire.put(0, 0, "A", b"", wrong)
