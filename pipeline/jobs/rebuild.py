@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from logger import lsn as lsns
 from logger.config import LogConfig
 from logger.disk import PosixDisk, absolute_path, make_dirs
+from logger.errors import LogError
 from logger.extent import file_name, linear_number
 from pipeline import built, finding, session
 from pipeline.built import LOCKED, READY, UNCOMMITTED, Content, Contents
@@ -49,11 +50,11 @@ from pipeline.report import TEXT, Report
 from pipeline.schema import SQL, arrow_of
 from qmgr import ini, locations
 from qmgr.cli.command import because
-from qmgr.errors import AlreadyExists
+from qmgr.errors import AlreadyExists, MQError
 from qmgr.pointintime import recover_to, refuse_target
 from qmgr.survey import DEFINITION_KINDS, Survey
 from recovery import backouts, records
-from recovery.errors import NotRecoverable
+from recovery.errors import NotRecoverable, RecoveryError
 from recovery.image import ImagePlace
 from recovery.records import Kind
 
@@ -215,7 +216,13 @@ class _Rebuild:
             counted = contents_of(self._spark.read.schema(ddl_of(CONTENT)).parquet(path))
         report = Report(f"Queues of the log in {self._args.path} as of {lsns.text(until)}")
         tell(report, [one.name for one in known], counted, [*missing, *self._lacking])
-        different = may_build(self._args.into, missing, report) and self._compared(report, counted, until)
+        try:
+            different = may_build(self._args.into, missing, report) and self._compared(report, counted, until)
+        except (MQError, LogError, RecoveryError, OSError) as exc:  # the Parquet files count all the same
+            report.heading("The queue manager that was to be built")
+            report.line(f"It was not built, or can't be read: {exc}")
+            self._shop.publish(report, MESSAGES)
+            raise
         self._shop.publish(report, MESSAGES)
         return DIFFERENT if missing or self._lacking or different else GOOD
 

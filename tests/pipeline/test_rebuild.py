@@ -23,7 +23,7 @@ from pipeline.jobs.common import Failure
 from pipeline.jobs.rebuild import Found
 from pipeline.log_files import LogFiles
 from pipeline.report import TEXT, Report
-from qmgr.errors import Damaged
+from qmgr.errors import AlreadyExists, Damaged
 from qmgr.objects import QueueDefinition
 from qmgr.survey import Survey
 from recovery.errors import NotRecoverable
@@ -204,6 +204,26 @@ def test_a_moment_before_a_gap_in_the_log_is_found_as_recover_to_finds_it(
     border = told(data, tmp_path / "border", "--at", str(2 * size))
     rebuild.check(border)
     assert rebuild.run(border, spark) == 0
+
+
+def test_the_tables_are_there_also_where_the_queue_manager_can_not_be_built(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """As on a disk that is full: they were removed, after all their work."""
+    life = Marked(LINEAR)
+    life.create()
+    life.start()
+    life.define("A")
+    life.put("A", number=3)
+    life.end()
+    data = written(life.disk, tmp_path)
+    (tmp_path / "into" / "qmgrs" / NAME / "queues").mkdir(parents=True)  # made since the job looked
+    with pytest.raises(AlreadyExists):
+        rebuild.run(told(data, tmp_path / "out", "--into", str(tmp_path / "into")), spark)
+    assert [row["sequence"] for row in messages(spark, tmp_path / "out")["A"]] == [1, 2, 3]
+    said = (tmp_path / "out" / TEXT).read_text()
+    assert "It was not built, or can't be read: " in said
+    assert f"has a queue manager {NAME!r} already" in said
 
 
 # Without Spark
