@@ -9,16 +9,19 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from pipeline import jobs, session
-from qmgr.cli import command
-from qmgr.errors import Mistake
-
 try:
-    session.check_packages("matplotlib")  # which a job would miss when all its work is done
-    from pipeline.jobs import common
-    from pipeline.jobs.common import Failure
-except (ModuleNotFoundError, Mistake) as exc:
-    sys.exit(f"AMQ6118S: {exc.sentence if isinstance(exc, Mistake) else exc}")
+    from pipeline import jobs, session
+    from qmgr.cli import command
+    from qmgr.errors import Mistake
+
+    try:
+        session.check_packages("matplotlib")  # which a job would miss when all its work is done
+        from pipeline.jobs import common
+        from pipeline.jobs.common import Failure
+    except (ModuleNotFoundError, Mistake) as exc:
+        sys.exit(f"AMQ6118S: {exc.sentence if isinstance(exc, Mistake) else exc}")
+except KeyboardInterrupt:  # to load all that takes a second
+    sys.exit(130)  # as qmgr.cli.command.INTERRUPTED, which may not be there yet
 
 PROGRAM = "python -m pipeline"
 CODES = """\

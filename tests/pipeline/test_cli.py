@@ -280,6 +280,25 @@ def test_without_a_package_one_sentence_says_which(missing: str) -> None:
     )
 
 
+INTERRUPTED_AT = """
+import os, runpy, signal, sys
+
+class Interrupts:
+    def find_spec(name, *_):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts)
+runpy.run_module("pipeline", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("at", ["pipeline.session", "attrs", "pyarrow", "pyspark.sql"])
+def test_an_interrupt_while_it_is_loaded_ends_it_quietly(at: str) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_AT, at], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize(
     ("home", "sentence"),
     [
