@@ -26,6 +26,7 @@ from qmgr import (
     ResourceProblem,
     SyncpointLimit,
     connect,
+    targets,
 )
 from qmgr.errors import quoted
 from qmgr.objects import check_flag, check_name
@@ -100,6 +101,8 @@ def consume(
         text = f"patience is seconds, from 0 to {MAX_WAIT_S:g}"
         raise Mistake(f"{text}, not {quoted(patience)}", reason=Reason.OPTIONS_ERROR)
     path = None if data_path is None else local(str(data_path))
+    if isinstance(qmgr, str):
+        targets.find(qmgr, path, targets.Identity())
     return Consuming(work, qmgr, queue, path, backout_requeue, patience)
 
 

@@ -127,6 +127,8 @@ def lake(spark: "SparkSession", folder: str) -> "DataFrame":
 
     Rows without a queue, such as those of COMMIT records, have none in `queue` either. Raises Mistake, OSError.
     """
+    if not folder:  # which would be whatever directory this process is in
+        raise Mistake("lake needs the folder of a lake, which the job history makes; it was given ''")
     root = absolute_path(local(str(folder)))
     if GLOB_CHARS.intersection(root):
         raise Mistake(f"Spark takes {root!r} for a pattern, for one of {{}}[]*?\\ in it; give the lake another name")

@@ -486,6 +486,7 @@ def test_a_query_that_is_killed_and_one_whose_work_fails_consume_once(
 @pytest.mark.parametrize(
     "wrong",
     [{"work": None}, {"work": "x"}, {"qmgr": 5}, {"qmgr": None}, {"queue": 5}, {"backout_requeue": None},
+     {"qmgr": "qmgr 1"}, {"qmgr": "qmgr://host"}, {"data_path": ""},
      {"patience": -1}, {"patience": "1"}, {"patience": True}, {"patience": float("nan")}, {"patience": None}],
     ids=str,
 )  # fmt: skip

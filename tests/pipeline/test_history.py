@@ -289,6 +289,15 @@ def test_a_folder_without_a_manifest_is_no_lake(tmp_path: Path) -> None:
         pipeline.lake(nothing, str(tmp_path))
 
 
+def test_a_lake_without_a_name_is_not_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a variable that nobody has set."""
+    nothing: Any = None
+    manifest.save(str(tmp_path), Manifest(log_id="ab", start=8))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Mistake, match="lake needs the folder of a lake"):
+        pipeline.lake(nothing, "")
+
+
 def test_a_lake_that_spark_would_take_for_a_pattern_is_refused(tmp_path: Path) -> None:
     """Spark looks for folders that fit the pattern, and what it says then is of a wrong base path."""
     nothing: Any = None
