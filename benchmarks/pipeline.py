@@ -100,7 +100,7 @@ def write_log(path: Path, shape: str, count: int, extent: int) -> None:
     log, disk = finding.find(str(path)), PosixDisk()
     history = log.history(disk)
     for place in list(history.places().values())[:-1]:
-        reader = log.reader(history)
+        reader = history.reader(log)
         extent_index.store(disk, place, extent_index.build(reader, place, log.log_id, extent))
         reader.close()
 

@@ -10,12 +10,12 @@ import enum
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import attrs
 
 from logger import extent, lsn, undone
 from logger.compressed import NEW_SUFFIX, Compression, ReadOnly, compression_of, open_plain, read_table
-from logger.control import ControlState
 from logger.crc import crc32
 from logger.disk import NO_DESCRIPTORS, Disk, File
 from logger.errors import ExtentGone, LogDamaged
@@ -79,6 +79,16 @@ def read_header(disk: Disk, path: str) -> tuple[ExtentHeader | None, int, int]:
         return decode_header(table.head), table.size, file.size()
     finally:
         file.close()
+
+
+class Epochs(Protocol):
+    """What says which records count: from the LSN `epoch_from` on only those of `epoch`."""
+
+    @property
+    def epoch_from(self) -> int: ...
+
+    @property
+    def epoch(self) -> int: ...
 
 
 class History:
@@ -218,7 +228,7 @@ class History:
         self._refuse_unread(sequence)
         return None
 
-    def reader(self, state: ControlState, guard: Guard = unguarded) -> LogReader:
+    def reader(self, epochs: Epochs, guard: Guard = unguarded) -> LogReader:
         """A reader of all of it, with at most a few files open at a time. A gap is never jumped: LogDamaged.
 
         `guard` as in `LogReader`.
@@ -226,11 +236,11 @@ class History:
         held = _OpenFiles(self)
         return LogReader(
             held.extent,
-            extent_bytes=state.extent_bytes,
-            log_id=state.log_id,
+            extent_bytes=self.extent_bytes,
+            log_id=self.log_id,
             name=self.name,
             close=held.close,
-            last_epoch=(state.epoch_from, state.epoch),
+            last_epoch=(epochs.epoch_from, epochs.epoch),
             guard=guard,
         )
 

@@ -66,7 +66,7 @@ def records_of(log: LogFiles, start: int, end: int, disk: Disk | None = None) ->
     log = log.now(disk)
     history = log.history(disk)
     history.places()
-    with contextlib.closing(log.reader(history)) as reader:
+    with contextlib.closing(history.reader(log)) as reader:
         # A record is found from the front of its extent on.
         for record in reader.records(start // log.extent_bytes * log.extent_bytes, durable=end, resync=True):
             if record.lsn >= end:

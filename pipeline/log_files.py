@@ -13,13 +13,10 @@ import attrs
 import numpy as np
 
 from logger import control, lsn
-from logger.config import LogType
-from logger.control import ControlState
 from logger.disk import Disk, PosixDisk
 from logger.errors import ExtentGone, LogDamaged, LogError
 from logger.frame import BACK_MAX
 from logger.history import History
-from logger.reader import LogReader
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
 from pipeline.opened import Extents, Retries
 from pipeline.operations import Batch, of_record, of_window
@@ -48,22 +45,6 @@ class LogFiles:
     def extents(self, disk: Disk) -> Extents:
         """The extents, to be read; the caller closes them."""
         return Extents(disk, self.history(disk), self.epoch_from, self.epoch)
-
-    def reader(self, history: History) -> LogReader:
-        """A reader of records, one after the other."""
-        state = ControlState(
-            log_id=self.log_id,
-            log_type=LogType.LINEAR,
-            extent_bytes=self.extent_bytes,
-            epoch=self.epoch,
-            epoch_from=self.epoch_from,
-            head=0,
-            checkpoint=0,
-            durable=0,
-            clean_end=0,
-            extents=(),
-        )
-        return history.reader(state)
 
     def now(self, disk: Disk) -> "LogFiles":
         """The same with the epoch in the control file now: the queue manager may have been restarted."""

@@ -142,7 +142,7 @@ class _Reading:
 
     def _look(self, start: int, end: int, durable: int, *, resync: bool) -> Iterator[Record]:
         """`_records`, read once. Raises LogDamaged, LogError, OSError."""
-        with contextlib.closing(self._log.reader(self._history)) as reader:
+        with contextlib.closing(self._history.reader(self._log)) as reader:
             for record in reader.records(start, durable=durable, resync=resync, until=durable):
                 if record.lsn >= end:
                     return

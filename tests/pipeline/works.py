@@ -206,7 +206,7 @@ def index(works: Works) -> list[str]:
     history = log.history(disk)
     built = []
     for place in list(history.places().values())[:-1]:
-        with contextlib.closing(log.reader(history)) as reader, contextlib.suppress(LogDamaged):
+        with contextlib.closing(history.reader(log)) as reader, contextlib.suppress(LogDamaged):
             extent_index.store(disk, place, extent_index.build(reader, place, log.log_id, log.extent_bytes))
             built.append(extent_index.path_of(place))
     return built
