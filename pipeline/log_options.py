@@ -75,7 +75,7 @@ def asked(options: Mapping[str, str]) -> Asked:
         start=_place(given, "starting", OLDEST),
         end=_place(given, "ending", LATEST),
         max_bytes=None if limit is None else _bytes(limit),
-        pushdown=_switch(given["pushdown"]) if "pushdown" in given else None,
+        pushdown=switch(given["pushdown"], "pushdown") if "pushdown" in given else None,
     )
 
 
@@ -125,10 +125,12 @@ def _bytes(text: str) -> int:
     return int(found[1]) * UNITS[found[2]]
 
 
-def _switch(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise Mistake(f"pushdown is true or false, not {text!r}")
-    return text.strip().lower() == "true"
+def switch(text: str, option: str) -> bool:
+    """Raises Mistake."""
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise Mistake(f"{option} is true or false, not {text!r}")
+    return word == "true"
 
 
 def _words(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from pipeline import queue_rows
-from pipeline.log_options import asked
+from pipeline.log_options import asked, switch
 from pipeline.queue_rows import Seen
 from pipeline.queue_sink import QueueStreamWriter, QueueWriter
 from pipeline.queue_stream import UnlimitedQueueStream
@@ -83,15 +83,9 @@ def stream(options: Mapping[str, str], target: pa.Schema) -> DataSourceStreamRea
         )
     of_log = {name: given[name.lower()] for name in STREAM_OPTIONS if name.lower() in given}
     wanted = asked({"path": place.data_path, "qmgr": place.name_or_url, **of_log})
-    leave_out = _switch(given.get(INCOMPLETE.lower(), "false"))
+    leave_out = switch(given.get(INCOMPLETE.lower(), "false"), INCOMPLETE)
     if find_spec("pyspark.sql.streaming.datasource") is None:  # Spark 4.1
         return UnlimitedQueueStream(wanted, target, place.queue, leave_out)
     from pipeline.limited_queue_stream import LimitedQueueStream
 
     return LimitedQueueStream(wanted, target, place.queue, leave_out)
-
-
-def _switch(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise Mistake(f"option {INCOMPLETE} is true or false, not {text!r}")
-    return text.lower() == "true"

@@ -38,7 +38,6 @@ DIFFERENT = 10
 PRINT_EVERY_S = 10.0  # a line of progress, where stderr is no terminal
 POLL_S = 0.5
 OURS = re.compile(r"^\s*((?:logger|recovery|qmgr|pipeline)(?:\.\w+)*)\.(\w+): (.+)$", re.MULTILINE)
-NUMBER = re.compile(r"AMQ\d{4}[IWEST]: ")
 CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|Java heap space|GC overhead|SparkContext was shut down|cleanUpAfterSchedulerStop"
@@ -325,7 +324,7 @@ def explain(exc: Exception) -> tuple[int, str]:
     if isinstance(exc, (ConnectionRefusedError, ConnectionResetError)):  # nobody else is connected to
         return UNEXPECTED, JAVA_ENDED
     if isinstance(exc, (Mistake, NotInLog)):
-        return BAD_ARGUMENTS, _numbered(str(exc))
+        return BAD_ARGUMENTS, command.numbered(str(exc), "AMQ7076E")
     if isinstance(exc, ModuleNotFoundError):
         said = str(exc)
         return BAD_ARGUMENTS, f"AMQ7076E: {said if INSTALL in said else f'{said}; {INSTALL}'}"
@@ -356,7 +355,7 @@ def _python_error_in(text: str) -> tuple[int, str] | None:
 
 def _explain_as(kind: type[BaseException], sentence: str) -> tuple[int, str]:
     if issubclass(kind, (Mistake, NotInLog, ValueError)):
-        return BAD_ARGUMENTS, _numbered(sentence)
+        return BAD_ARGUMENTS, command.numbered(sentence, "AMQ7076E")
     if issubclass(kind, (LogError, RecoveryError)):
         return UNEXPECTED, f"{kind.amq}S: {sentence}"
     if issubclass(kind, MQError):
@@ -366,11 +365,6 @@ def _explain_as(kind: type[BaseException], sentence: str) -> tuple[int, str]:
     if issubclass(kind, OSError):
         return UNEXPECTED, f"AMQ7002S: a file can't be used: {sentence}"
     return UNEXPECTED, f"AMQ6118S: a task of Spark failed: {kind.__name__}: {sentence}"
-
-
-def _numbered(sentence: str) -> str:
-    """The sentence of a mistake with its number, which those of ini files have already."""
-    return sentence if NUMBER.match(sentence) else f"AMQ7076E: {sentence}"
 
 
 def _spark_message(text: str) -> str:

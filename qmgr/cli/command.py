@@ -256,9 +256,8 @@ def explain(exc: Exception) -> tuple[int, str]:
     if isinstance(exc, NotInLog):
         return BAD_ARGUMENTS, f"AMQ7076E: {exc}"
     if isinstance(exc, MQError):
-        text = str(exc)
         cause = getattr(exc.__cause__, "amq", "AMQ8101")  # the log's and recovery's errors have a number of their own
-        return UNEXPECTED, text if re.match(r"AMQ\d{4}[IWEST]: ", text) else f"{cause}S: {text}"
+        return UNEXPECTED, numbered(str(exc), f"{cause}S")
     if isinstance(exc, LogError | RecoveryError):
         return UNEXPECTED, f"{exc.amq}S: {exc}"
     if isinstance(exc, PermissionError):
@@ -274,6 +273,11 @@ def explain(exc: Exception) -> tuple[int, str]:
         UNEXPECTED,
         f"AMQ6118S: internal error {exc!r}; run the command with QMGR_TRACEBACK=1 and report what it says.",
     )
+
+
+def numbered(text: str, number: str) -> str:
+    """The text with the number of its message, unless it has one already, as those about ini files have."""
+    return text if re.match(r"AMQ\d{4}[IWEST]: ", text) else f"{number}: {text}"
 
 
 def _is_of_this_process(exc: Unavailable) -> bool:

@@ -458,7 +458,7 @@ def test_wrong_options_of_a_stream_are_refused_with_one_sentence(qm: qmgr.QueueM
         ({"startingLsn": "here"}, "startingLsn is an LSN"),
         ({"startingLsn": "1", "startingTime": "2026-01-01"}, "not both"),
         ({"maxBytesPerTrigger": "much"}, "maxBytesPerTrigger is a number of bytes"),
-        ({"leaveOutIncomplete": "perhaps"}, "option leaveOutIncomplete is true or false, not 'perhaps'"),
+        ({"leaveOutIncomplete": "perhaps"}, "leaveOutIncomplete is true or false, not 'perhaps'"),
         ({"url": "qmgr://host:1/QM1", "qmgr": ""}, "a url does not say where they lie"),
         ({"startLsn": "1"}, "qmgr.queue has no option 'startLsn' here; it has qmgr, .* startingLsn, "),
     ):
