@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -25,6 +26,12 @@ def alone(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return what `function` returns in a new process."""
     with ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
         return pool.submit(function, *args, **kwargs).result()
+
+
+def free_port() -> int:
+    """One for a server in such a process."""
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
 
 
 def worked_below() -> float:

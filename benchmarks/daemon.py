@@ -5,7 +5,6 @@ The daemon, and each client where there are several, is a process of its own; wh
 
 import contextlib
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import attrs
 
 import qmgr
 from benchmarks import machine, report
-from benchmarks.children import Crowd, steps_from
+from benchmarks.children import Crowd, free_port, steps_from
 from benchmarks.deep import quartiles
 from benchmarks.measure import Figure, Slice, Wanted, at_least, at_most, by_turns, compare, repeat
 from benchmarks.put_get import BODY, SECONDS, UNIT, drain, manager, rate, together
@@ -61,11 +60,6 @@ class Daemon:
         """Bytes of it that are in memory."""
         pages = int(Path(f"/proc/{self.process}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGESIZE")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
 
 
 def command(path: Path, *words: str) -> float:

@@ -7,7 +7,6 @@ taken; else PostgreSQL and Redis come with packages (the extra `rivals`).
 import contextlib
 import os
 import shutil
-import socket
 import sqlite3
 import subprocess
 import time
@@ -21,6 +20,7 @@ from typing import Any, Protocol
 import attrs
 
 import qmgr
+from benchmarks.children import free_port
 from benchmarks.put_get import drain
 from benchmarks.raw import SqliteQueue
 
@@ -285,13 +285,13 @@ def rabbit(path: Path) -> Iterator[Rival]:
     """With the settings that it comes with."""
     place = path / "rabbit"
     place.mkdir()
-    port = _free_port()
+    port = free_port()
     settings = {
         "HOME": str(place),
         "RABBITMQ_NODENAME": f"benchmark{port}@localhost",
         "RABBITMQ_NODE_PORT": str(port),
         "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-        "RABBITMQ_DIST_PORT": str(_free_port()),
+        "RABBITMQ_DIST_PORT": str(free_port()),
         "RABBITMQ_MNESIA_BASE": str(place),
         "RABBITMQ_LOG_BASE": str(place),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(place / "plugins"),
@@ -349,8 +349,3 @@ def _first_of(connect: Callable[[], Queue]) -> Queue:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
