@@ -22,7 +22,7 @@ from pyspark.sql.types import MapType
 
 from logger import lsn as lsns
 from pipeline import finding, manifest, session
-from pipeline.jobs import common, output, written
+from pipeline.jobs import common, lives, output, written
 from pipeline.jobs.common import DIFFERENT, GOOD, MAX_NUMBER_CHARS, Failure, say, step
 from pipeline.log_files import LogFiles
 from pipeline.manifest import Manifest, Run
@@ -369,10 +369,10 @@ def _comparable(rows: "DataFrame", name: str) -> "Column":
 def by_queue(rows: "DataFrame") -> list[tuple[object, ...]]:
     """Days and rows of each queue, for the report."""
     kinds = {"PUT": "put", "GET": "got", "EXPIRE": "expired"}
-    of_queues = rows.where(F.col("queue").isNotNull() & F.col("kind").isin(*kinds) & ~F.col("repeated"))
-    found = of_queues.groupBy("queue").agg(
+    of_queues = rows.where(F.col("kind").isin(*kinds) & ~F.col("repeated"))
+    found = of_queues.groupBy(F.expr(lives.QUEUE).alias("name")).agg(
         F.countDistinct("day").alias("days"),
         *(F.count_if(F.col("kind") == kind).alias(name) for kind, name in kinds.items()),
         F.coalesce(F.sum("body_length"), F.lit(0)).alias("bytes"),
     )
-    return [tuple(row) for row in found.orderBy("queue").collect()]
+    return [tuple(row) for row in found.orderBy("name").collect()]

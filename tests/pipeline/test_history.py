@@ -221,6 +221,15 @@ def test_a_queue_may_have_the_name_that_spark_gives_the_folder_of_rows_without_o
             unit.put(history.NOWHERE, b"x")
     assert run(spark, data, lake) == 0
     assert rows(pipeline.lake(spark, str(lake))) == in_log(spark, data)
+    told = [line.split() for line in (lake / "report.txt").read_text().splitlines()]
+    assert [history.NOWHERE, "1", "1", "0", "0", "1"] in told  # days, put, got, expired, bytes
+
+
+def test_the_report_counts_queues_of_which_the_log_does_not_tell_the_name(spark: "SparkSession") -> None:
+    puts = [{"kind": "PUT", "object_number": number, "repeated": False, "body_length": 7} for number in (3, 3, 4)]
+    columns = ("kind", "object", "object_number", "repeated", "body_length")
+    table = forging.table(spark, puts, columns).selectExpr("*", "null as queue", "date'2026-11-21' as day")
+    assert history.by_queue(table) == [("#3", 1, 2, 0, 0, 14), ("#4", 1, 1, 0, 0, 7)]
 
 
 def test_a_run_ends_where_a_record_ends(spark: "SparkSession", first: Begun, tmp_path: Path) -> None:
