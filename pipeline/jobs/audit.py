@@ -401,7 +401,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="nobody gets from this queue by id or by group, or holds messages without acknowledging them: whatever is "
-        "overtaken there is a violation; * for all queues",
+        "overtaken there is a violation; once for each queue, or * for all",
     )
 
 
