@@ -71,7 +71,8 @@ class Lines:
         """There are no more lines: the command that was to go on."""
         if not self._places:
             return None
-        self._fault = self._fault or f"line {self._number} says that the command goes on, and there is no more"
+        line = self._places[-1][1]  # blank lines and comments may stand behind it
+        self._fault = self._fault or f"line {line} says that the command goes on, and there is no more"
         return self._made()
 
     def _made(self) -> Command:

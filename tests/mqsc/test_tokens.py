@@ -80,6 +80,14 @@ def test_the_place_is_that_in_the_lines_as_they_were_typed(text: str, line: int,
     assert f"line {line}, column {column}: " in result.text
 
 
+@pytest.mark.parametrize(
+    "text", ["PING QMGR\nDIS +", "PING QMGR\nDIS +\n", "PING QMGR\nDIS +\n\n* a comment\n", "PING QMGR\nDIS -\n\n"]
+)
+def test_a_command_without_its_rest_names_the_line_that_says_it_goes_on(text: str) -> None:
+    *_, command = commands(text)
+    assert command.fault.startswith("line 2 says that the command goes on")
+
+
 def test_lines_and_commands_have_a_length() -> None:
     blanks = " " * MAX_LINE_CHARS
     assert f"line 2 is longer than {MAX_LINE_CHARS}" in mqsc.check(f"ping +\n qmgr{blanks}x").text
