@@ -33,6 +33,8 @@ Offset = dict[str, int | str]
 class LogStream(DataSourceStreamReader):
     """What does not depend on the version of Spark."""
 
+    queue: str | None = None  # of which it is a stream; None: of the whole log
+
     def __init__(self, options: Asked, target: pa.Schema) -> None:
         self.asked = options
         self.target = target
@@ -96,7 +98,7 @@ class LogStream(DataSourceStreamReader):
         return self._reported
 
     def lsn(self, offset: Offset) -> int:
-        """The LSN of an offset. Raises Mistake for one in another log, and for what is none."""
+        """The LSN of an offset. Raises Mistake for one of another log or stream, and for what is none."""
         at = offset.get("lsn") if isinstance(offset, dict) else None
         if not isinstance(at, int) or at < 0:
             raise Mistake(
@@ -108,6 +110,12 @@ class LogStream(DataSourceStreamReader):
             raise Mistake(
                 f"the query's checkpoint is of another log than the one in {self.log().directories[0]}: the queue "
                 f"manager was made anew, or recovered to a point in time; begin a query with a new checkpoint"
+            )
+        if offset.get("queue", self.queue) != self.queue:
+            whose = "the whole log" if self.queue is None else f"queue {self.queue!r}"
+            raise Mistake(
+                f"the query's checkpoint is of a stream of queue {offset['queue']!r}, and this is one of {whose}, "
+                f"of which all before {lsn.text(at)} would be left out; begin a query with a new checkpoint"
             )
         return at
 

@@ -1,7 +1,8 @@
 """A queue as a stream of Spark: what was put to it, read from the log; nothing is got from the queue.
 
 Each message comes once, in the order in which messages became visible: at its own record, or at the commit of its unit
-of work. Offsets are LSNs, as in `qmgr.log`.
+of work. Offsets are LSNs, as in `qmgr.log`, with the name of the queue: those of another one would fit and leave out
+what was put to this one before.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +40,7 @@ class QueueStream(LogStream):
     def __init__(self, options: Asked, target: pa.Schema, queue: str, leave_out: bool) -> None:
         """`leave_out`: units of work of which not all is there, instead of refusing to go on."""
         super().__init__(options, target)
-        self.queue = queue
+        self.queue: str = queue
         self.leave_out = leave_out
 
     def initialOffset(self) -> Offset:
@@ -47,6 +48,9 @@ class QueueStream(LogStream):
         log = self.log()
         self._numbers(named(log, log.end()).names)
         return super().initialOffset()
+
+    def offset(self, at: int) -> Offset:
+        return super().offset(at) | {"queue": self.queue}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Always one: a single task keeps the order of the queue.

@@ -18,9 +18,11 @@ from logger import control
 from logger.disk import PosixDisk
 from logger.errors import ExtentGone, LogDamaged, LogError
 from pipeline import finding, queue_rows, visible
+from pipeline.limited_log_stream import LimitedLogStream
 from pipeline.limited_queue_stream import LimitedQueueStream
 from pipeline.queue_source import QueueSource, stream
 from pipeline.queue_stream import QueuePartition, UnlimitedQueueStream
+from pipeline.schema import ARROW as LOG
 from qmgr.errors import Mistake, Unavailable, UnknownQueue
 from recovery import extent_index
 from tests.pipeline.queues import said, serving
@@ -315,8 +317,24 @@ def test_offsets_are_lsns_and_batches_have_a_size(qm: qmgr.QueueManager, tmp_pat
     assert batches >= 4
     assert as_told(found) == told(qm)
     assert one.partitions(start, start) == []
-    assert set(start) == {"lsn", "log", "time"}
+    assert set(start) == {"lsn", "log", "queue", "time"}
     assert opened(tmp_path).latestOffset(one.initialOffset(), ReadAllAvailable()) == start
+
+
+def test_the_checkpoint_of_another_queue_is_refused(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    """Else what was put to that queue before the offset would never come."""
+    qm.put("B", b"before the offset")
+    one = opened(tmp_path)
+    start = one.initialOffset()
+    end = one.latestOffset(start, ReadAllAvailable())
+    for other, whose in ((opened(tmp_path, "B"), "queue 'B'"), (LimitedLogStream(one.asked, LOG), "the whole log")):
+        sentence = f"the query's checkpoint is of a stream of queue 'A', and this is one of {whose}"
+        with pytest.raises(Mistake, match=sentence):
+            other.latestOffset(end, ReadAllAvailable())
+        with pytest.raises(Mistake, match=sentence):
+            other.partitions(start, end)
+    earlier = {"lsn": start["lsn"], "log": start["log"]}  # as they were when offsets did not name the queue
+    assert len(opened(tmp_path, "B").partitions(earlier, end | {"queue": "B"})) == 1
 
 
 def test_a_stream_begins_where_it_is_told_to(qm: qmgr.QueueManager, tmp_path: Path) -> None:
