@@ -31,12 +31,14 @@ from qmgr.daemon import http_messaging, metrics, strangers
 from qmgr.daemon.http_frames import BadRequest, Head, date, parse
 from qmgr.daemon.http_messaging import headers_of, properties
 from qmgr.errors import IniError, NotAuthorized
+from qmgr.infos import Peer
 from qmgr.message import Message, describe
+from qmgr.session import AllRights
 from qmgr.users import Users
 from tests.daemon.certificates import Authority
 from tests.daemon.faces import NAME, Face, face, listening
 from tests.daemon.serving import until
-from tests.qmgr.world import Call, World
+from tests.qmgr.world import Call, World, bodies
 
 ROOT = f"/ibmmq/rest/v3/messaging/qmgr/{NAME}/queue"
 TOKEN = {"ibm-mq-rest-csrf-token": ""}
@@ -145,11 +147,22 @@ def test_a_message_is_put_browsed_listed_and_got(server: Server, client: str) ->
     )
     assert message.correlation_id == b"\x0a" * 24
     assert dict(message.properties) == {"count": 5, "urgent": True, "who": "a,b"}
-    assert message.persistent
+    assert message.persistent and message.expiry is not None and 0 < message.expiry <= 60
     listed = json.loads(ask("GET", f"{ROOT}/A/messagelist?limit=5").body)
-    assert [each["messageId"] for each in listed["messages"]] == [number]
+    assert listed["messages"] == [
+        {
+            "messageId": number,
+            "correlationId": "0a" * 24,
+            "format": "MQSTR",
+            "priority": 7,
+            "persistence": "persistent",
+            "length": len(message.body),
+        }
+    ]
     assert ask("GET", f"{ROOT}/A/message").body == message.body
     got = ask("DELETE", f"{ROOT}/A/message?messageId={number}")
+    assert 60 < int(got.headers["ibm-mq-md-expiry"]) <= 60_000
+    assert (got.headers["ibm-mq-md-correlationid"], got.headers["ibm-mq-md-replyto"]) == ("0a" * 24, "ANSWERS")
     assert (got.status, got.body, got.headers["ibm-mq-md-priority"]) == (200, message.body, "7")
     assert got.headers["ibm-mq-usr"] == 'count;5;integer, urgent;TRUE;boolean, who;"a%2Cb";string'
     assert got.headers["content-type"] == "text/plain;charset=utf-8"
@@ -216,6 +229,8 @@ def test_what_an_operator_has_disabled_is_to_be_tried_again(
         ("GET", "/ibmmq/rest/v9/messaging/qmgr/QM1/queue/A/message", {}, 404, "there is"),
         ("GET", f"{ROOT}/A", {}, 404, "add /message"),
         ("GET", "/", {}, 404, "there is"),
+        ("GET", "/metrics", {}, 404, "there is"),
+        ("GET", f"{ROOT}/A/messages", {}, 404, "a queue has message and messagelist, not 'messages'"),
         ("PUT", f"{ROOT}/A/message", {}, 405, "PUT does not go with message; use POST, DELETE, GET, HEAD"),
         ("POST", f"{ROOT}/A/message", {"Content_Type": "image/png"}, 415, "image/png"),
         ("POST", f"{ROOT}/A/message", {"Content_Type": "text/plain; charset=ISO-8859-1"}, 415, "text is UTF-8"),
@@ -226,6 +241,7 @@ def test_what_an_operator_has_disabled_is_to_be_tried_again(
         ("POST", f"{ROOT}/A/message", {"ibm_mq_md_correlationId": "ID:zz"}, 400, "48 hexadecimal"),
         ("POST", f"{ROOT}/A/message", {"ibm_mq_usr": "a;b;c"}, 400, "name;value;type"),
         ("DELETE", f"{ROOT}/A/message?wait=-1", {}, 400, "wait is a whole number"),
+        ("DELETE", f"{ROOT}/A/message?wait={'9' * 5000}", {}, 400, "wait is a whole number"),
         ("DELETE", f"{ROOT}/A/message?messageId=12345678901234567890123456", {}, 400, "messageId"),
         ("DELETE", f"{ROOT}/A/message?messageId={'%20' * 48}", {}, 400, "messageId"),
         ("DELETE", f"{ROOT}/A/message?messageId=a&messageId=b", {}, 400, "'messageId' is given twice"),
@@ -241,8 +257,10 @@ def test_what_is_wrong_is_said(
     assert answer.status == status, answer.body
     (error,) = json.loads(answer.body)["error"]
     assert says in error["message"] + str(error["reasonCode"])
+    kind = (2, "AMQ8101S", "qmgr") if error["reasonCode"] else (0, "MQWB0001E", "rest")
+    assert (error["completionCode"], error["msgId"], error["type"]) == kind
     assert error["message"].startswith(error["explanation"]) and "MQRC_" not in error["explanation"] + error["action"]
-    assert error["action"]
+    assert error["action"] and "try again" not in error["action"]
     assert server.qm.queue("A").depth == 0
 
 
@@ -251,6 +269,28 @@ def test_a_method_that_does_not_go_is_told_which_do(server: Server) -> None:
     assert server.ask("POST", f"{ROOT}/A/messagelist").headers["allow"] == "GET"
     answer = server.ask("OPTIONS", "/healthz")
     assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_a_browse_and_a_list_show_what_is_asked_for(server: Server) -> None:
+    put = [server.qm.put("A", b"%d" % number, correlation_id=b"%d" % number) for number in range(12)]
+    for query, shown in (("", put[:10]), ("?limit=11", put[:11]), ("?correlationId=11", put[11:])):
+        listed = json.loads(server.ask("GET", f"{ROOT}/A/messagelist{query}").body)["messages"]
+        assert [each["messageId"] for each in listed] == [message.message_id.hex() for message in shown], query
+    assert server.ask("GET", f"{ROOT}/A/message?messageId={put[7].message_id.hex()}").body == b"7"
+    server.qm.define_queue("B")
+    server.qm.put("B", b"", persistent=False)
+    [told] = json.loads(server.ask("GET", f"{ROOT}/B/messagelist").body)["messages"]
+    assert (told["persistence"], told["length"], told["format"]) == ("nonPersistent", 0, "")
+
+
+def test_what_a_put_may_leave_to_others(server: Server) -> None:
+    """Its version of the interface, its type, and what the queue decides; bytes have any charset."""
+    path = f"{ROOT}/A/message"
+    said = {"ibm_mq_md_priority": "asDestination", "ibm_mq_md_expiry": "UNLIMITED"}
+    assert server.ask("POST", path.replace("/v3/", "/v1/"), b"x", **said).status == 201
+    assert server.ask("POST", path, b"x", Content_Type="application/octet-stream; charset=binary").status == 201
+    text, binary = server.qm.browse("A")
+    assert (text.format, text.priority, text.expiry, binary.format) == ("MQSTR", 0, None, "")
 
 
 @pytest.mark.parametrize("said", ['text/plain; charset="UTF-8"', "text/plain;charset=us-ascii", "application/json"])
@@ -275,9 +315,11 @@ def test_a_client_that_begins_with_tls_is_told_at_once(server: Server) -> None:
 
 
 def test_without_the_token_nothing_is_changed(server: Server) -> None:
-    said = server.raw(f"POST {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx".encode())
-    assert said.startswith(b"HTTP/1.1 403")
-    assert server.qm.queue("A").depth == 0
+    server.qm.put("A", b"kept")
+    for method in ("POST", "DELETE"):
+        head = f"{method} {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\n"
+        assert server.raw(f"{head}Content-Length: 1\r\n\r\nx".encode()).startswith(b"HTTP/1.1 403")
+    assert bodies(server.qm, "A") == [b"kept"]
 
 
 @pytest.mark.parametrize("path", ["/nowhere", f"{ROOT}/A/messagelist", f"{ROOT}/NONE/message", f"{ROOT}/A/message?x=1"])
@@ -486,6 +528,7 @@ def test_a_client_over_tls_hears_that_nothing_more_comes(tmp_path: Path, data: b
     ):
         client.sendall(data)
         assert all_of(client).startswith(b"HTTP/1.1 %d" % status)
+        assert socket.socket.recv(client, 1) == b"", "it waits for no alert of ours"
     server.end()
 
 
@@ -539,11 +582,15 @@ def test_row_72_who_speaks_something_else_is_answered_and_closed(server: Server,
 
 
 @pytest.mark.parametrize("data", [b"CONNECT\naccept-version:1.2\n\n\0", b"AMQP\0\1\0\0", b"\x2d\0\0\0\1"])
-def test_who_speaks_something_else_and_waits_for_an_answer_has_it_at_once(tmp_path: Path, data: bytes) -> None:
+def test_who_speaks_something_else_and_waits_for_an_answer_has_it_at_once(
+    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it, though the server listens on for a while."""
+    monkeypatch.setattr(listeners, "LINGER_S", 600)
     server = Server(tmp_path, ChannelsConfig(connect_timeout=600))
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
         connection.sendall(data)
-        assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+        assert all_of(connection).startswith(b"HTTP/1.1 400")
     server.end()
 
 
@@ -645,6 +692,10 @@ def test_who_asks_nobody_is_not_asked_for_web_sites(server: Server, host: str, s
     assert server.ask("GET", "/healthz", Host=host).status == 200
 
 
+def test_who_asks_nobody_is_asked_by_its_own_name() -> None:
+    listeners._check_host("Mq.Example.com:9443", "mq.example.COM")
+
+
 @pytest.mark.parametrize(
     ("target", "version", "host", "status"),
     [
@@ -676,6 +727,36 @@ def test_a_client_of_http_1_0_hears_nothing_before_its_answer(server: Server) ->
     assert server.raw((head % 0).encode()).startswith(b"HTTP/1.1 201")
     assert server.raw((head % 1).encode()).startswith(b"HTTP/1.1 100")
     assert server.qm.queue("A").depth == 2
+
+
+def test_what_comes_with_the_end_of_a_body_is_the_next_request(server: Server) -> None:
+    head = f"POST {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nibm-mq-rest-csrf-token:\r\n"
+    with socket.create_connection((server.host, server.port), timeout=30) as connection:
+        connection.sendall(f"{head}Expect: 100-continue\r\nContent-Length: 4\r\n\r\n".encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100")  # it reads the body now
+        connection.sendall(b"bodyGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        said = all_of(connection)
+    assert (said.count(b"HTTP/1.1 "), said.startswith(b"HTTP/1.1 201"), said.endswith(b"\r\n\r\nok\n")) == (
+        2,
+        True,
+        True,
+    )
+    assert bodies(server.qm, "A") == [b"body"]
+
+
+def test_a_get_waits_as_many_milliseconds_as_it_says() -> None:
+    world = World()
+    world.qm.define_queue("A")
+    session = world.qm.sessions.open(Peer(user="u"), AllRights())
+    wants = parse(f"DELETE {ROOT}/A/message?wait=2500 HTTP/1.1\r\nHost: a\r\nibm-mq-rest-csrf-token:".encode(), 0)
+    for gone, waited in ((False, 2.5), (True, http_messaging.CHECK_EVERY_S)):
+        before = world.clock.elapsed
+        asked = http_messaging.Messaging(session, lambda: world.clock.elapsed / 1e9, lambda gone=gone: gone)
+        with contextlib.suppress(BadRequest):
+            assert asked.answer(wants, b"").status == 204
+        assert (world.clock.elapsed - before) / 1e9 == pytest.approx(waited)
+    world.qm.end()
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
@@ -785,8 +866,9 @@ def test_two_that_differ_in_what_they_read_are_refused(server: Server) -> None:
     assert server.qm.queue("A").depth == 0
 
 
-def test_heads_and_bodies_are_bounded_before_they_are_read(tmp_path: Path) -> None:
-    """Row 73."""
+def test_heads_and_bodies_are_bounded_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 73. Who sends on all the same hears why, and is not cut off."""
+    monkeypatch.setattr(listeners, "LINGER_S", 600)
     server = Server(tmp_path, ChannelsConfig(max_frame_length=65_536))
     said = server.raw(f"GET {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nx: {'y' * 20_000}\r\n\r\n".encode())
     assert said.startswith(b"HTTP/1.1 431")
@@ -796,6 +878,7 @@ def test_heads_and_bodies_are_bounded_before_they_are_read(tmp_path: Path) -> No
     )
     said = server.raw(
         f"POST {ROOT}/A/message HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n".encode()
+        + bytes(4_000_000)
     )
     assert said.startswith(b"HTTP/1.1 413")
     server.end()
@@ -860,10 +943,16 @@ def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
     connection.getresponse().read()
     refused = server.ask("GET", f"{ROOT}/A/messagelist")
     assert (refused.status, json.loads(refused.body)["error"][0]["reasonCode"]) == (503, 2025)
-    assert server.face.said == [("AMQ9513", {"name": "test", "count": 1})]
+    assert server.ask("GET", f"{ROOT}/A/messagelist").status == 503
+    full = ("AMQ9513", {"name": "test", "count": 1})
+    assert server.face.said == [full], "once"
     assert server.ask("GET", "/healthz").status == 200
     connection.close()
     until(lambda: server.ask("GET", f"{ROOT}/A/messagelist").status == 200)
+    until(lambda: len(server.qm.sessions) == 0)
+    server.qm.sessions.limit = 0
+    assert server.ask("GET", f"{ROOT}/A/messagelist").status == 503
+    assert [amq for amq, _ in server.face.said] == ["AMQ9513"] * 2, "there was room meanwhile"
     server.end()
 
 
@@ -966,30 +1055,36 @@ def test_users_come_over_tls_with_their_rights(tmp_path: Path) -> None:
     assert ask("DELETE", ("tom", "falsch")).status == 401
     assert "WWW-Authenticate" in ask("DELETE").headers
     assert ask("POST", ("tom", "geheim")).status == 403
-    assert ask("DELETE", ("tom", "geheim")).body == b"x"
+    assert ask("DELETE", ("tom", "geheim"), chain=mia).body == b"x", "a password counts before a certificate"
     said = [amq for amq, _ in server.face.said]
     assert said.count("AMQ8077") == 2
-    assert said.count("AMQ9557") == 2
+    refused = [inserts["address"] for amq, inserts in server.face.said if amq == "AMQ9557"]
+    assert [address.partition(":")[0] for address in refused] == ["127.0.0.1"] * 2
     assert _plain(server.port) == b""
     server.end()
 
 
-@pytest.mark.parametrize(
-    "said", ["Bearer eyJhbGciOiJub25lIn0.e30.", 'Digest username="mia", uri="/"', "Negotiate YII=", "bare"]
-)
-def test_who_shows_something_else_than_a_password_is_told_what_is_taken(tmp_path: Path, said: str) -> None:
+def test_who_shows_something_else_than_a_password_is_told_what_is_taken(tmp_path: Path) -> None:
     """A token is no request that went wrong: its client may have a password too, and asks with that when it is told."""
     authority = Authority(tmp_path)
     certificate, key = authority.issue("localhost")
     server = Server(tmp_path, tls_certificate=certificate, tls_key=key, authentication=("PLAIN",))
     context = ssl.create_default_context(cafile=authority.path)
-    connection = http.client.HTTPSConnection("localhost", server.port, timeout=30, context=context)
-    connection.request("GET", f"{ROOT}/A/message", headers={"Authorization": said})
-    response = connection.getresponse()
-    assert (response.status, response.headers["WWW-Authenticate"]) == (401, 'Basic realm="qmgr", charset="UTF-8"')
-    connection.close()
+
+    def ask(said: str) -> tuple[int, str | None]:
+        connection = http.client.HTTPSConnection("localhost", server.port, timeout=30, context=context)
+        connection.request("GET", f"{ROOT}/A/message", headers={"Authorization": said})
+        response = connection.getresponse()
+        connection.close()
+        return response.status, response.headers["WWW-Authenticate"]
+
+    tokens = ("Bearer eyJhbGciOiJub25lIn0.e30.", 'Digest username="mia", uri="/"', "Negotiate YII=", "bare")
+    for said in tokens:
+        assert ask(said) == (401, 'Basic realm="qmgr", charset="UTF-8"'), said
+    for said in ("Basic !", "Basic /w=="):
+        assert ask(said) == (400, None), said
     server.end()
-    assert [amq for amq, _ in server.face.said].count("AMQ9557") == 1
+    assert [amq for amq, _ in server.face.said] == ["AMQ9557"] * len(tokens)
 
 
 def test_each_request_of_a_connection_has_the_rights_of_its_own_user(tmp_path: Path) -> None:
@@ -1168,6 +1263,7 @@ def test_refusing_and_closing(server: Server) -> None:
     server.listener.refuse()
     with pytest.raises(OSError):
         socket.create_connection((server.host, server.port), timeout=5)
+    until(lambda: all(thread.name != "LISTENER-test" for thread in threading.enumerate()))
     connection.request("GET", f"{ROOT}/A/message")
     response = connection.getresponse()
     assert (response.read(), response.getheader("Connection")) == (b"x", "close")
@@ -1176,9 +1272,11 @@ def test_refusing_and_closing(server: Server) -> None:
         pass
 
 
-def test_a_stranger_hears_no_path_when_the_users_can_not_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("directory", [False, True])
+def test_a_stranger_hears_no_path_when_the_users_can_not_be_read(tmp_path: Path, directory: bool) -> None:
     made = face(tmp_path)
-    (tmp_path / "qmgrs" / NAME / "users.json").write_text("{")
+    users = tmp_path / "qmgrs" / NAME / "users.json"
+    users.mkdir() if directory else users.write_text("{")
     with pytest.raises(NotAuthorized) as caught:
         made.authority.check_password("mia", "x")
     assert str(tmp_path) not in str(caught.value)

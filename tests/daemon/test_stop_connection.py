@@ -9,6 +9,7 @@ import qmgr
 from qmgr.configuration import Protocol
 from qmgr.daemon import http as listeners
 from qmgr.errors import BackedOut, Mistake, Reason, Unavailable
+from qmgr.infos import Peer
 from tests.daemon.faces import NAME, face, listening
 from tests.daemon.serving import Served, until
 from tests.daemon.stomp_world import Client, Server
@@ -110,9 +111,12 @@ def test_a_client_over_http(tmp_path: Path) -> None:
     assert listener.address is not None
     try:
         client = http.client.HTTPConnection(*listener.address, timeout=30)
-        client.request("GET", f"/ibmmq/rest/v3/messaging/qmgr/{NAME}/queue/A/messagelist")
+        path = f"/ibmmq/rest/v3/messaging/qmgr/{NAME}/queue/A/messagelist"
+        client.request("GET", path, headers={"User-Agent": "agent" * 20})
         client.getresponse().read()
         [one] = made.manager.sessions
+        host, port = client.sock.getsockname()
+        assert one.peer == Peer(user="", application=("agent" * 20)[:64], channel="HTTP", address=f"{host}:{port}")
         assert "AMQ8457I" in stop(made.manager, one.number)
         assert client.sock.recv(1) == b""
         until(lambda: len(made.manager.sessions) == 0)
