@@ -210,6 +210,13 @@ def test_a_call_beyond_the_longest_frame_is_refused_and_nothing_else(tmp_path: P
         with pytest.raises(qmgr.MessageTooBig):
             client.put("A", bytes(longest + 1))
         assert client.queue("A").depth == 1
+        longest -= wire.REQUEST.size  # each of those that go together has a head of its own
+        with client.begin() as unit:
+            for body in (b"first", bytes(longest), b"last"):
+                unit.send("A", body)
+        with pytest.raises(qmgr.MessageTooBig), client.begin() as unit:
+            unit.send("A", bytes(longest + 1))
+        assert client.queue("A").depth == 4
 
 
 def test_groups_dead_letters_and_messages_that_are_backed_out_too_often(
