@@ -25,7 +25,7 @@ from qmgr.daemon.http_frames import END, MAX_HEAD_BYTES, BadRequest, Head, Respo
 from qmgr.daemon.http_messaging import Messaging, failure
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import certified, context_of, say_why
-from qmgr.errors import MQError, NotAuthorized, Unavailable
+from qmgr.errors import MQError, NotAuthorized
 from qmgr.infos import Peer
 from qmgr.session import AllRights, Rights, ServiceFace, Session
 
@@ -104,7 +104,7 @@ class HttpListener:
         connection.leave_strangers()
 
     def refuse(self) -> None:
-        """Take no new connections and users. Those that are there get one more answer each, unless `close` is first."""
+        """Take no new connections. Those that are there get one more answer each, unless `close` is first."""
         self.refusing = True
         self._stop_listening()
 
@@ -330,8 +330,6 @@ class Connection:
             _check_host(head.headers.get("host", ""), self._listener.config.address)
         if self._session is not None and credentials == self._credentials:
             return self._session
-        if self._listener.refusing:
-            raise Unavailable(f"queue manager {self._service.manager.name!r} is ending")
         if self._session is not None:
             self._session.close()
             self._session = None
