@@ -83,7 +83,6 @@ class Sends:
         """
         with self._lock:
             self._lost = True
-            self._puts, self._size = [], 0
             with contextlib.suppress(MQError):
                 self._await_answer()
 

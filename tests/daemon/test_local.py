@@ -1,5 +1,6 @@
 """Connections to a daemon here: units of work, errors, waits and threads are as with the queue manager itself."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import qmgr
+import qmgr.aio
 from logger.clock import SystemClock
 from qmgr import wire
 from qmgr.errors import (
@@ -21,7 +23,7 @@ from qmgr.errors import (
 from recovery.records import Xid
 from recovery.uows import UowState
 from tests.daemon.serving import LONG, Served, serving, waits
-from tests.qmgr.world import Call, bodies
+from tests.qmgr.world import NAME, Call, bodies
 
 XID = Xid(1, b"global", b"branch")
 
@@ -217,6 +219,15 @@ def test_a_call_beyond_the_longest_frame_is_refused_and_nothing_else(tmp_path: P
         with pytest.raises(qmgr.MessageTooBig), client.begin() as unit:
             unit.send("A", bytes(longest + 1))
         assert client.queue("A").depth == 4
+
+        async def main() -> None:
+            async with asyncio.timeout(LONG), qmgr.aio.connect(NAME, data_path=tmp_path) as awaited:
+                unit = await awaited.begin()
+                with pytest.raises(qmgr.MessageTooBig):
+                    await unit.send("A", bytes(longest + 1))
+                assert unit.state is UowState.BACKED_OUT
+
+        asyncio.run(main())
 
 
 def test_groups_dead_letters_and_messages_that_are_backed_out_too_often(

@@ -487,6 +487,11 @@ def test_a_unit_is_active_until_somebody_has_heard_what_was_refused(
     connection: qmgr.Connection, served: Served
 ) -> None:
     unit = connection.begin()
+    unit.send("A", bytes(BATCH_BYTES))
+    sock = unit._sends._asked
+    unit.backout()
+    assert sock in unit._link._idle, "its answer was heard, and the next call uses it"
+    unit = connection.begin()
     unit.put("A", BODY)
     unit.send("NOT.THERE", bytes(BATCH_BYTES))
     until(lambda: served.manager.transactions() == [])
