@@ -492,6 +492,10 @@ def test_a_unit_is_active_until_somebody_has_heard_what_was_refused(
     unit.backout()
     assert sock in unit._link._idle, "its answer was heard, and the next call uses it"
     unit = connection.begin()
+    unit.send("NOT.THERE", bytes(BATCH_BYTES))
+    unit.backout()  # which hears what was refused, and has nothing to say of it
+    assert unit.state is UowState.BACKED_OUT
+    unit = connection.begin()
     unit.put("A", BODY)
     unit.send("NOT.THERE", bytes(BATCH_BYTES))
     until(lambda: served.manager.transactions() == [])
