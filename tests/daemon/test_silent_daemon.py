@@ -225,8 +225,16 @@ class Slow:
         self.told.release()
 
 
+class Counted(SystemClock):
+    waits = 0
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        self.waits += 1
+        return super().wait(event, seconds)
+
+
 def test_each_is_told_when_it_is_due() -> None:
-    clock = SystemClock()
+    clock = Counted()
     beats = Beats(clock)
     now = clock.elapsed_ns()
     calls = [Slow(now + steps * 10**7) for steps in (5, 1, 3)]
@@ -239,11 +247,13 @@ def test_each_is_told_when_it_is_due() -> None:
             for call in calls:
                 assert call.told.acquire(timeout=60)
             late = Slow(clock.elapsed_ns())  # while the thread sleeps for ever
-            with beats.during(late):
+            with pytest.raises(KeyError), beats.during(late):
                 assert late.told.acquire(timeout=60)
+                raise KeyError
     finally:
         beats.close()
     assert not beats._busy
+    assert clock.waits < 30, "it sleeps until somebody is due"
 
 
 def test_row_75_who_does_not_read_over_tls_holds_up_no_beat_of_others(tmp_path: Path) -> None:

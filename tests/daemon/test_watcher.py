@@ -66,6 +66,7 @@ def test_what_comes_after_the_end_is_watched_by_nobody(watcher: Watcher) -> None
     ours, theirs = sockets.pair()
     before = watcher.add(ours, lambda: None)
     watcher.close()
+    assert not watcher._thread.is_alive()
     watcher.remove(ours, before)
     with watcher.watching(theirs, lambda: None) as watch:
         assert not watch.gone
