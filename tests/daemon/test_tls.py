@@ -162,6 +162,12 @@ def test_a_certificate_whose_time_is_over_or_has_not_come_is_told(authority: Aut
     assert ["clients refuse it" in both[0], "no client's is taken" in both[1]] == [True, True]
 
 
+def test_a_certificate_with_several_common_names_says_nothing() -> None:
+    one, other = ((("commonName", name),) for name in ("mia", "tom"))
+    for subject, name in (((one,), "mia"), ((one, other), None), ((other, one), None), ((), None)):
+        assert tls.common_name({"subject": subject}) == name
+
+
 def test_row_75_a_reply_over_tls_may_take_any_time_as_long_as_it_is_read(authority: Authority, tmp_path: Path) -> None:
     """Not if nothing of it is. Python's `sendall` has one bound for all of it."""
     certificate, key = authority.issue("localhost")
