@@ -120,6 +120,7 @@ def test_who_can_not_show_who_it_is_is_refused(guarded: Guarded, headers: dict[s
         client.say("SEND", b"x", destination="A")
         assert client.error()["reason-code"] == "2035"
     assert [(amq, inserts["user"]) for amq, inserts in guarded.said] == [("AMQ9557", user)]
+    assert guarded.said[0][1]["address"].startswith("127.0.0.1:")
     assert guarded.server.bodies("A") == []
     assert len(guarded.server.qm.sessions) == 0
 
@@ -129,7 +130,7 @@ def test_who_may_not_connect_is_refused(guarded: Guarded) -> None:
     with guarded.server.stranger(guarded.context()) as client:
         client.say("CONNECT", accept_version="1.2", login="tom", passcode="secret:é")
         assert client.error()["reason-code"] == "2035"
-    assert guarded.amq() == ["AMQ8077"]
+    assert guarded.said == [("AMQ8077", {"user": "tom", "verb": "connect", "name": "QM1", "more": ""})]
 
 
 def test_a_certificate_says_who_it_is(guarded: Guarded) -> None:
