@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -46,7 +47,9 @@ def client(daemons: Daemons) -> Connection:
 
 
 def test_a_daemon_serves_until_it_is_ended_and_keeps_what_it_was_given(daemons: Daemons) -> None:
-    daemons.make()
+    protocols = ("QMGR", "STOMP", "HTTP")
+    stanza = "Listener:\nName={0}\nProtocol={0}\nPort=0\nAuthentication=NONE\n"
+    daemons.make(ini="".join(map(stanza.format, protocols)))
     done = daemons.run("strmqm QM1")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
@@ -57,6 +60,10 @@ def test_a_daemon_serves_until_it_is_ended_and_keeps_what_it_was_given(daemons: 
         "Queue manager 'QM1' started.",
     ]
     assert daemons.status() == "Running"
+    ports = re.findall(r"AMQ5026I: Listener '(\w+)' has started: \1 on 127.0.0.1, port (\d+)", daemons.errors())
+    assert tuple(name for name, _ in ports) == protocols
+    for _, port in ports:
+        socket.create_connection(("127.0.0.1", int(port)), timeout=PATIENCE).close()
     with daemons.connect() as manager:
         manager.define_queue("Q")
         manager.put("Q", b"kept")
@@ -84,10 +91,13 @@ def test_the_daemon_keeps_nothing_of_who_started_it(daemons: Daemons) -> None:
     """The command's output would never end if the daemon held it."""
     daemons.make()
     read, write = os.pipe()
-    command = [sys.executable, "-m", "qmgr.cli.main", "strmqm", "QM1"]
+    data = os.path.relpath(daemons.data, ROOT)
+    command = [sys.executable, "-m", "qmgr.cli.main", "strmqm", "--data-path", data, "QM1"]
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     done = subprocess.run(
         command, cwd=ROOT, env=daemons.environment, capture_output=True, pass_fds=[write], timeout=PATIENCE
     )
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     os.close(write)
     assert done.returncode == 0
     assert os.read(read, 1) == b""
@@ -97,6 +107,7 @@ def test_the_daemon_keeps_nothing_of_who_started_it(daemons: Daemons) -> None:
     if Path("/proc/self/cwd").exists():
         assert Path(f"/proc/{process}/cwd").resolve() == Path("/")
         assert {Path(f"/proc/{process}/fd/{fd}").resolve() for fd in (0, 1, 2)} == {Path(os.devnull)}
+        assert "\nSigBlk:\t0000000000000000\n" in Path(f"/proc/{process}/status").read_text()
 
 
 @pytest.mark.parametrize("how", ["", "--foreground"])
@@ -353,9 +364,14 @@ def test_a_third_signal_needs_nobody_to_cooperate(daemons: Daemons, client: Conn
 
 
 PROCESS_1 = """
-import os, sys
+import os, sys, threading
+from qmgr.daemon.process import Daemon
 from qmgr.daemon.starting import foreground
-send = os.kill
+send, serve = os.kill, Daemon._serve
+def failing(daemon):
+    threading.Thread(target=lambda: 1 / 0, name="odd").start()
+    return serve(daemon)
+Daemon._serve = failing
 os.kill = lambda process, number: None if process == os.getpid() else send(process, number)
 sys.exit(foreground("QM1", sys.argv[1])[0])
 """
@@ -373,6 +389,7 @@ def test_process_1_of_a_container_ends_as_by_a_kill_although_the_system_spares_i
         process.kill()
         process.wait()
     assert daemons.status() == "Ended pre-emptively"
+    assert "AMQ6118" in daemons.errors() and "ZeroDivisionError('division by zero') in odd" in daemons.errors()
 
 
 def test_a_daemon_that_was_started_again_with_the_same_number_is_another_one(daemons: Daemons) -> None:
@@ -565,17 +582,24 @@ def test_one_that_was_started_since_by_an_application_ended_as_that_did(daemons:
 # The service manager
 
 
-@pytest.mark.parametrize("abstract", [False, True])
-def test_the_service_manager_is_told(daemons: Daemons, tmp_path: Path, abstract: bool) -> None:
+@pytest.mark.parametrize(
+    ("abstract", "number", "stages"),
+    [(False, signal.SIGTERM, [Stage.QUIESCING]), (True, signal.SIGUSR1, [Stage.QUIESCING, Stage.ENDING])],
+)
+def test_the_service_manager_is_told(
+    daemons: Daemons, tmp_path: Path, abstract: bool, number: int, stages: list[str]
+) -> None:
     daemons.make()
     name = f"qmgr-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hears:
         hears.bind("\0" + name if abstract else name)
         hears.settimeout(PATIENCE)
         process = daemons.foreground(NOTIFY_SOCKET="@" + name if abstract else name)
-        assert heard(hears, "READY=1").startswith("STATUS=Queue manager QM1: starting\n")
-        os.kill(daemons.note().process, signal.SIGTERM)
-        assert "STATUS=Queue manager QM1: Quiescing" in heard(hears, "STOPPING=1")
+        starts = heard(hears, "READY=1")
+        assert starts.startswith("STATUS=Queue manager QM1: starting\n") and "EXTEND_TIMEOUT_USEC=30000000\n" in starts
+        os.kill(daemons.note().process, number)
+        ends = "STOPPING=1\n" + "".join(f"STATUS=Queue manager QM1: {stage}\n" for stage in stages)
+        assert heard(hears, "EXTEND_TIMEOUT_USEC").startswith(ends)
         assert process.result(PATIENCE).returncode == 0
 
 

@@ -20,13 +20,13 @@ from qmgr import ini, life
 from qmgr.daemon import process
 from qmgr.daemon.process import Daemon
 from qmgr.daemon.service import MIN_DESCRIPTORS, Makers, Service
-from qmgr.daemon.starting import explain
+from qmgr.daemon.starting import PipeReporter, explain
 from qmgr.daemon.systemd import Notifier
 from qmgr.daemon.wakeups import Wakeups
 from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable
 from qmgr.life import Note, Stage
 from qmgr.session import AllRights, Peer, Session
-from tests.daemon.daemons import PATIENCE
+from tests.daemon.daemons import PATIENCE, wait_for
 from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimDisk
 
@@ -381,6 +381,7 @@ def test_files_of_autoconfig_are_applied_and_what_is_wrong_is_said() -> None:
         "AMQ9023I: Automatic configuration: the commands of /auto/1.mqsc were run.",
     ):
         assert words in said
+    assert said.count("AMQ9023I") == 1
 
 
 def test_files_of_autoconfig_that_are_not_there_are_said() -> None:
@@ -401,6 +402,15 @@ def test_a_queue_manager_that_mqs_ini_does_not_know_is_listed() -> None:
     given.service.start()
     given.service.end(at_once=True)
     assert b"   Name=QM1\n   Prefix=/data\n   Directory=QM1\n" in given.disk.peek(path)
+
+
+def test_a_mqs_ini_that_can_not_be_written_is_said() -> None:
+    given = Given()
+    given.disk.unlink(f"{DATA}/mqs.ini")
+    given.disk.fail(("create", "write", "rename"), errno.EROFS, once=False, where=lambda path: "/mqs.ini" in path)
+    given.service.start()
+    given.service.end(at_once=True)
+    assert "AMQ9024W: mqs.ini does not list the queue manager, and could not be changed: " in given.errors()
 
 
 def test_a_damaged_mqs_ini_is_said_and_left_alone() -> None:
@@ -452,6 +462,17 @@ def test_row_76_a_start_with_no_descriptor_at_all_says_so(monkeypatch: pytest.Mo
 
 
 # Its parts
+
+
+def test_a_start_goes_on_though_the_command_that_hears_of_it_is_gone() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    reporter = PipeReporter(write)
+    reporter.line("Queue manager 'QM1' starting.")
+    reporter.ready()
+    reporter.failed(71, "ended")
+    with pytest.raises(OSError):
+        os.fstat(write)
 
 
 def test_a_note_reads_back_and_rubbish_is_none() -> None:
@@ -550,6 +571,28 @@ def test_a_failure_of_the_queue_manager_ends_the_daemon_with_its_sentence() -> N
     code, text = explain(error)
     assert code == 23 and "has stopped" in text  # the log is not available
     assert text.count("start it again") == 1
+    given.disk.heal()
+    assert not given.owned()
+
+
+def test_a_failure_while_it_quiesces_ends_it_though_a_unit_of_work_is_open() -> None:
+    given = Given()
+
+    def break_it() -> None:
+        service = given.service
+        service.manager.define_queue("Q")
+        client = given.client()
+        unit = client.begin()
+        client.put(unit, "Q", b"x", {})
+        service.on_end_asked("quiesce")
+        wait_for(lambda: given.note().stage == Stage.QUIESCING and service.manager.status().state == "quiescing")
+        given.disk.fail(("write", "sync"), errno.EIO, once=False, where=lambda path: "/log/" in path)
+        with pytest.raises(Unavailable):
+            service.manager.checkpoint()
+
+    error = in_main(given, break_it)
+    assert error is not None and explain(error)[0] == 23
+    assert given.note().stage == "Ended unexpectedly"
     given.disk.heal()
     assert not given.owned()
 
