@@ -275,6 +275,9 @@ def _check_short(response: Response) -> None:
 
 def selectors(head: Head) -> dict[str, bytes]:
     named = {"messageId": "message_id", "correlationId": "correlation_id"}
+    for name in named:
+        if head.query.get(name) == "":
+            raise bad(f"{name} is empty, as where a script has not set it; leave it out to have any message")
     return {named[name]: identifier(head.query[name], name) for name in named if name in head.query}
 
 

@@ -245,6 +245,8 @@ def test_what_an_operator_has_disabled_is_to_be_tried_again(
         ("DELETE", f"{ROOT}/A/message?messageId=12345678901234567890123456", {}, 400, "messageId"),
         ("DELETE", f"{ROOT}/A/message?messageId={'%20' * 48}", {}, 400, "messageId"),
         ("DELETE", f"{ROOT}/A/message?messageId=a&messageId=b", {}, 400, "'messageId' is given twice"),
+        ("DELETE", f"{ROOT}/A/message?messageId=", {}, 400, "messageId is empty"),
+        ("GET", f"{ROOT}/A/messagelist?correlationId=", {}, 400, "correlationId is empty"),
         ("GET", f"{ROOT}/A/messagelist?limit=x", {}, 400, "limit"),
         ("GET", f"{ROOT}/%ff/message", {}, 400, "UTF-8"),
         ("POST", f"{ROOT}/A/message", {"Transfer_Encoding": "chunked"}, 411, "Content-Length"),
