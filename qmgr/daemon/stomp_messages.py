@@ -69,7 +69,7 @@ def put_options(headers: dict[str, str], wall_us: Callable[[], int]) -> PutOptio
             case "expires":
                 options["expiry"] = _until(_whole(name, value), wall_us())
             case "expiration":
-                options.setdefault("expiry", _seconds(_whole(name, value) / 1000))
+                options.setdefault("expiry", min(max(_whole(name, value), 1) / 1000, MAX_EXPIRY))
             case "correlation-id":
                 options["correlation_id"] = correlation_id = _correlation_id(value)
                 if id_text(correlation_id) != value:
@@ -109,12 +109,8 @@ def _flag(name: str, value: str, reason: Reason = Reason.PERSISTENCE_ERROR) -> b
 
 
 def _until(milliseconds: int, wall_us: int) -> float | None:
-    """Seconds from now; None for 0. A moment that has passed becomes the shortest time: it expires as any other."""
-    return _seconds(milliseconds / 1000 - wall_us / 1e6) if milliseconds else None
-
-
-def _seconds(seconds: float) -> float:
-    return min(max(seconds, 0.001), MAX_EXPIRY)
+    """Seconds from now; None for 0. A moment that has passed becomes a time that is over before anybody can get it."""
+    return min(max(milliseconds / 1000 - wall_us / 1e6, 1e-6), MAX_EXPIRY) if milliseconds else None
 
 
 def _correlation_id(text: str) -> bytes:

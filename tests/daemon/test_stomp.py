@@ -223,6 +223,16 @@ def test_expires_is_a_moment_and_expiration_a_while(server: Server, client: Clie
     eventually(lambda: not server.bodies("B"))
 
 
+def test_what_is_too_late_when_it_is_sent_is_not_delivered_to_who_waits_for_it_either(
+    server: Server, client: Client
+) -> None:
+    client.subscribe("A", ack="auto")
+    for _ in range(10):
+        client.send("A", b"too late", expires="1")
+    client.send("A", b"in time")
+    assert client.message().body == b"in time"
+
+
 def test_without_a_word_the_queue_decides(server: Server, client: Client) -> None:
     server.qm.alter_queue("A", default_persistence=False, default_priority=3)
     client.send("A", b"x")
