@@ -183,6 +183,10 @@ def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local 
     name = url.path.strip("/")
     if not name:
         raise _bad_url(name_or_url, "the name of the queue manager is missing behind the port")
+    if url.query or url.fragment:
+        raise _bad_url(name_or_url, "something is behind the name of the queue manager")
+    if url.scheme == "qmgr" and (identity.ca or identity.certificate or identity.key):
+        raise _bad_url(name_or_url, "ca, certificate and key are for TLS, and it would go without")
     check_name(name, "queue manager", Reason.Q_MGR_NAME_ERROR)
     if url.username:
         user, password = unquote(url.username), unquote(url.password or "")

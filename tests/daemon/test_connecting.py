@@ -56,6 +56,11 @@ def test_without_a_daemon_it_says_what_to_do(tmp_path: Path) -> None:
     for url in ("qmgr://localhost:1", "qmgrs://localhost:1/"):
         with pytest.raises(Mistake, match=r"name of the queue manager is missing behind the port; write .*/QM1"):
             qmgr.connect(url)
+    with pytest.raises(Mistake, match="something is behind the name of the queue manager; write "):
+        qmgr.connect("qmgr://localhost:1/QM1?ca=ca.pem")
+    for tls in ({"ca": "ca.pem"}, {"certificate": "mia.pem"}, {"key": "mia.key"}):
+        with pytest.raises(Mistake, match=r"are for TLS, and it would go without; write .* qmgrs:// for TLS"):
+            qmgr.connect("qmgr://mia:secret@localhost:1/QM1", **tls)
 
 
 def test_without_descriptors_it_is_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
