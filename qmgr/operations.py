@@ -38,6 +38,8 @@ def describe_queue(queue: Queue) -> dict[str, Any]:
         "uncommitted": queue.uncommitted,
         "memory": sum(queue.memory_bytes),
         "max_depth": queue.definition.max_depth,
+        "last_put": queue.last_put,
+        "last_get": queue.last_get,
         "damaged": queue.damaged,
     }
 

@@ -20,10 +20,10 @@ Sample = tuple[str, str, str, dict[str, str], float]  # name, type, help, labels
 
 def exposition(manager: "QueueManager", connections: int) -> str:
     """The metrics as of now, as text; `connections`: clients that are connected."""
-    picture = manager.picture()
+    picture, now = manager.picture(), manager._clock.wall_us()
     lines: list[str] = []
     named: set[str] = set()
-    for name, kind, about, labels, value in sorted(_samples(picture, connections), key=lambda sample: sample[0]):
+    for name, kind, about, labels, value in sorted(_samples(picture, connections, now), key=lambda sample: sample[0]):
         if name not in named:
             lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
             named.add(name)
@@ -32,7 +32,7 @@ def exposition(manager: "QueueManager", connections: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _samples(picture: Mapping[str, Any], connections: int) -> Iterator[Sample]:
+def _samples(picture: Mapping[str, Any], connections: int, now: int) -> Iterator[Sample]:
     labels = {"qmgr": picture["name"], "platform": PLATFORM}
     for name, kind, about, value in (
         ("status", "gauge", "Queue manager status; 2: running", RUNNING if picture["state"] == "running" else 0),
@@ -53,9 +53,16 @@ def _samples(picture: Mapping[str, Any], connections: int) -> Iterator[Sample]:
             ("depth", "Messages on the queue", queue["depth"]),
             ("attribute_max_depth", "MAXDEPTH", queue["max_depth"]),
             ("uncommitted_messages", "Messages of units of work that have not ended", queue["uncommitted"]),
+            ("time_since_put", "Seconds since a message became visible last", _since(queue["last_put"], now)),
+            ("time_since_get", "Seconds since a message was got for good last", _since(queue["last_get"], now)),
         ):
             if value is not None:
                 yield f"ibmmq_queue_{name}", "gauge", about, of, value
+
+
+def _since(moment: int, now: int) -> float | None:
+    """Microseconds since 1970 as seconds ago; None for 0: nobody knows."""
+    return max(0, now - moment) / 1e6 if moment else None
 
 
 def _of_log(log: Mapping[str, Any]) -> list[tuple[str, str, str, float | None]]:

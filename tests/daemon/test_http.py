@@ -1185,6 +1185,8 @@ def test_health_and_metrics(tmp_path: Path) -> None:
     lines = server.ask("GET", "/metrics").body.decode().splitlines()
     samples = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert samples['ibmmq_queue_depth{qmgr="QM1",platform="UNIX",queue="A",usage="NORMAL"}'] == "1"
+    assert 0 <= float(samples['ibmmq_queue_time_since_put{qmgr="QM1",platform="UNIX",queue="A",usage="NORMAL"}']) < 3600
+    assert not any(name.startswith("ibmmq_queue_time_since_get") for name in samples)  # there was none
     assert samples['ibmmq_qmgr_status{qmgr="QM1",platform="UNIX"}'] == "2"
     assert float(samples['ibmmq_qmgr_log_logical_written_bytes{qmgr="QM1",platform="UNIX"}']) > 0
     for line in lines:

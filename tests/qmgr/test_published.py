@@ -96,9 +96,13 @@ def test_a_running_queue_manager_says_what_status_and_transactions_say(real: Rea
         }
     ]
     assert found["holder"] == found["transactions"][0]
+    queue = qm.queue("A")
+    said = ("memory", "last_put", "last_get")
     assert found["objects"] == [
-        {"name": "A", "depth": 2, "uncommitted": 1, "memory": qm.queue("A").memory, "max_depth": 10, "damaged": ""}
+        {"name": "A", "depth": 2, "uncommitted": 1, "max_depth": 10, "damaged": ""}
+        | {name: getattr(queue, name) for name in said}
     ]
+    assert queue.last_put
     assert [one["class"] for one in found["log"]["extents"]] == ["active", "ready"]
     assert found["log"]["floor"] < found["log"]["checkpoint_at"] <= found["log"]["soft"]
     unit.commit()
