@@ -176,6 +176,11 @@ class Outside:
             raise closed(self.name)
         return self._pool
 
+    def check_open(self) -> None:
+        """Raises Unavailable (2018) once it is closed."""
+        if self._closed:
+            raise closed(self.name)
+
     @property
     def forked(self) -> bool:
         """Is this a fork of the process that has connected? Nothing of the session can be used there."""
@@ -318,8 +323,7 @@ class Outside:
     # ---- units of work
 
     def new_unit(self, xid: Xid | None) -> OutsideUnit:
-        if self._closed:
-            raise closed(self.name)
+        self.check_open()
         running_loop()
         unit = OutsideUnit(xid)
         self._units.add(unit)

@@ -21,6 +21,7 @@ Answers = list[tuple[bytes, wire.Reply]]
 class Pager(Protocol):
     """Who fetches a page."""
 
+    def check_open(self) -> None: ...
     async def page(self, pool: Pool | None, frame: bytes) -> tuple[Pool, Answers]: ...
 
 
@@ -53,6 +54,8 @@ class Pages(ABC, Generic[T]):
 
     async def __anext__(self) -> T:
         async with self._turn:
+            if self._end is None:
+                self._pager.check_open()
             while not self._ready and self._end is None:
                 running_loop()
                 await to_the_end(self._page())

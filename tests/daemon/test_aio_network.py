@@ -20,6 +20,7 @@ import qmgr.aio
 from qmgr import Reason, UowState, Xid, locations
 from qmgr.aio.channel import Pool
 from qmgr.aio.outside import Outside
+from qmgr.client import FIRST_PAGE
 from qmgr.daemon.client import MAX_REMOTE_SOCKETS, Client
 from qmgr.errors import (
     BackedOut,
@@ -663,6 +664,23 @@ async def main() -> None:
 
 asyncio.run(main())
 """
+
+
+@pytest.mark.parametrize("read", [0, 1, FIRST_PAGE, 2 * FIRST_PAGE])
+@pytest.mark.parametrize("look", ["browse", "replay"])
+def test_who_reads_on_when_the_connection_is_closed_hears_so(tmp_path: Path, look: str, read: int) -> None:
+    async def main() -> None:
+        async with qmgr.aio.connect(NAME, data_path=tmp_path) as qm:
+            reading = qm.browse("A") if look == "browse" else qm.replay("A", "oldest")
+            for _ in range(read):
+                await anext(reading)
+        with pytest.raises(Unavailable, match=f"the connection to queue manager '{NAME}' is closed") as caught:
+            await anext(reading)
+        assert caught.value.reason == Reason.HCONN_ERROR
+
+    with serving(tmp_path, log_type="linear") as served:
+        served.manager.put_many("A", [b""] * 4 * FIRST_PAGE)
+        asyncio.run(main())
 
 
 def test_a_forked_child_does_not_stand_in_line_for_sockets_of_its_parent(tmp_path: Path) -> None:
