@@ -7,7 +7,7 @@ anything crashes, the batch is run again; either it is done, and nothing happens
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Unpack
 
 import attrs
@@ -139,7 +139,8 @@ class Consuming:
     ) -> None:
         """Take the messages that the batch names, have `work` process them, and leave a mark, in one unit of work.
 
-        Does nothing where there is a mark of this batch already. Raises Mistake where that is of other messages.
+        Does nothing where there is a mark of this batch already. Raises Mistake where that is of other messages, and
+        where none of the messages is on the queue, but on the one that their rows name.
         """
         key = Key(query, f"consume {self.queue}")
         table = batch()  # Spark computes it here, while nothing is held
@@ -160,6 +161,11 @@ class Consuming:
                 rows = self._take(qm, claimed.unit, table, wanted)
                 if rows.num_rows:
                     work(rows, Effects(claimed.unit))
+                elif (name := self._elsewhere(qm, table, wanted)) is not None:
+                    raise Mistake(
+                        f"the batch is of queue {name!r}, where its messages are, and none of them is on queue "
+                        f"{self.queue!r}, from which pipeline.consume is to take them: name the queue of the stream"
+                    )
                 claimed.commit(fingerprint)
             except (SyncpointLimit, ResourceProblem, BackedOut) as exc:
                 text = f"batch {batch_id} of queue {self.queue!r} was not consumed: {exc.sentence}; {REFUSED_ADVICE}"
@@ -228,6 +234,18 @@ class Consuming:
                 f"the batch says: if the query changes the body, give that column another name; else it is another "
                 f"message that was put in the same moment: get that one first, or move it to another queue"
             )
+        return None
+
+    def _elsewhere(self, qm: Manager, rows: "pa.Table", wanted: "list[Wanted]") -> str | None:
+        """The queue that the rows name and where a message of the batch is; None: there is none such."""
+        names = _texts(rows, "queue")
+        for one in wanted:
+            name = names[one.rows[0]]
+            if name is None or name == self.queue:
+                continue
+            with suppress(Mistake):  # the query may have changed the column: then it names any queue, or none
+                if any(one.is_it(seen) for seen in qm.browse(name, message_id=one.message_id)):
+                    return name
         return None
 
     def _behind(self, one: "Wanted") -> Mistake:
@@ -339,4 +357,14 @@ def _numbers(batch: "pa.Table", name: str) -> "list[int | None]":
         if pa.types.is_integer(column.type):
             numbers: list[int | None] = column.to_pylist()
             return numbers
+    return [None] * batch.num_rows
+
+
+def _texts(batch: "pa.Table", name: str) -> "list[str | None]":
+    """A column of texts, as far as it is there."""
+    import pyarrow as pa
+
+    if name in batch.column_names and pa.types.is_string(batch.schema.field(name).type):
+        texts: list[str | None] = batch.column(name).to_pylist()
+        return texts
     return [None] * batch.num_rows

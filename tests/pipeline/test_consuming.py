@@ -293,6 +293,33 @@ def test_where_nothing_is_left_to_take_there_is_no_work_and_the_batch_is_done(
     assert [mark.batch for mark in marks.listed(qm)] == [0]
 
 
+def test_a_batch_of_another_queue_is_refused_and_not_taken_for_one_that_is_done(
+    face: Manager, qm: qmgr.QueueManager
+) -> None:
+    """Else Spark goes on behind messages that nobody has worked on."""
+    ids = put(qm, b"1", b"2")
+    of_a = table(ids, queue=pa.array(["A", "A"]))
+    other = consume(never, qmgr=NAME, queue="B")
+    assert isinstance(other, Consuming)
+    with pytest.raises(Mistake, match=r"the batch is of queue 'A'.* on queue 'B'"):
+        other.once(face, QUERY, 0, lambda: of_a, never)
+    assert (marks.listed(qm), bodies(qm, "A")) == ([], [b"1", b"2"])
+    consuming().once(face, QUERY, 0, lambda: of_a, copied)
+    assert (bodies(qm, "A"), bodies(qm, "B")) == ([], [b"row 0", b"row 1"])
+
+
+@pytest.mark.parametrize("name", ["B", "NOT.DEFINED", "no name", None])
+def test_a_queue_that_the_query_has_named_is_no_reason_to_refuse_a_batch(
+    face: Manager, qm: qmgr.QueueManager, name: str | None
+) -> None:
+    ids = put(qm, b"1", b"2")
+    named = table(ids, queue=pa.array([name, name], pa.string()))
+    consuming().once(face, QUERY, 0, lambda: named, copied)
+    assert bodies(qm, "B") == [b"row 0", b"row 1"]
+    consuming().once(face, QUERY, 1, lambda: named, never)  # they are gone
+    assert [mark.batch for mark in marks.listed(qm)] == [1]
+
+
 def test_rows_have_the_backout_counts_that_messages_have_now(face: Manager, qm: qmgr.QueueManager) -> None:
     ids = put(qm, b"1", b"2")
     seen: list[list[int]] = []
