@@ -146,13 +146,13 @@ class Messaging:
         try:
             response = response_of(self._wait(unit, queue, wait, selectors(head)))
             _check_short(response)
+            if self._gone():
+                raise bad(
+                    "the client has closed its half of the connection, as if it were gone; close it after the answer"
+                )
         except BaseException:
             self._session.backout(unit)
             raise
-
-        if self._gone():
-            self._session.backout(unit)
-            raise bad("the client has closed its half of the connection, as if it were gone; close it after the answer")
         self._session.commit(unit)
         return response
 
