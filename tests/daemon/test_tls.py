@@ -158,6 +158,12 @@ def test_a_certificate_whose_time_is_over_or_has_not_come_is_told(authority: Aut
         certificate, key = authority.issue("other", **of_time)
         (told,) = tls.outdated(attrs.evolve(config, tls_certificate=certificate, tls_key=key), now)
         assert certificate in told and words in told
+    chain = Path(authority.path).with_name("chain.pem")
+    files = authority.issue("old", not_after=LONG_AGO)[0], authority.issue("good")[0]
+    chain.write_bytes(b"".join(Path(file).read_bytes() for file in files))
+    assert list(tls.outdated(attrs.evolve(config, tls_client_ca=str(chain)), now)) == [], "one that is valid is enough"
+    (told,) = tls.outdated(attrs.evolve(config, tls_certificate=str(chain)), now)
+    assert "clients refuse it" in told, "only the first one counts"
     both = list(tls.outdated(config, int(IN_2060.replace(year=3500).timestamp() * 1e6)))
     assert ["clients refuse it" in both[0], "no client's is taken" in both[1]] == [True, True]
 
