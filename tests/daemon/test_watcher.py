@@ -9,7 +9,7 @@ import pytest
 
 from qmgr import sockets
 from qmgr.daemon.watcher import Watcher
-from tests.daemon.serving import LONG
+from tests.daemon.serving import LONG, until
 
 
 @pytest.fixture
@@ -65,10 +65,22 @@ def test_what_comes_after_the_end_is_watched_by_nobody(watcher: Watcher) -> None
     """Sessions end, and their calls with them, in any order."""
     ours, theirs = sockets.pair()
     before = watcher.add(ours, lambda: None)
+    other, its = sockets.pair()
+    called, over = threading.Event(), threading.Event()
+
+    def takes_its_time() -> None:
+        called.set()
+        until(lambda: watcher._ended)
+        over.wait(0.1)  # nobody sets it before
+        over.set()
+
+    watcher.add(other, takes_its_time)
+    its.close()
+    assert called.wait(LONG)
     watcher.close()
-    assert not watcher._thread.is_alive()
+    assert over.is_set() and not watcher._thread.is_alive()
     watcher.remove(ours, before)
     with watcher.watching(theirs, lambda: None) as watch:
         assert not watch.gone
-    for each in (ours, theirs):
+    for each in (ours, theirs, other):
         each.close()
