@@ -30,7 +30,7 @@ from qmgr.daemon import http as listeners
 from qmgr.daemon import http_messaging, metrics, strangers
 from qmgr.daemon.http_frames import MAX_HEAD_BYTES, BadRequest, Head, date, parse
 from qmgr.daemon.http_messaging import headers_of, properties
-from qmgr.errors import IniError, NotAuthorized
+from qmgr.errors import Damaged, IniError, NotAuthorized
 from qmgr.infos import Peer
 from qmgr.message import Message, describe
 from qmgr.session import AllRights
@@ -219,6 +219,20 @@ def test_what_an_operator_has_disabled_is_to_be_tried_again(
     assert server.ask(method, f"{ROOT}/A/message", b"x" if method == "POST" else b"").status in FINE
 
 
+def test_a_queue_that_is_damaged_is_no_mistake_of_the_client() -> None:
+    """To a 400 it would look for what is wrong with its request."""
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.put("A", b"x")
+    world.qm.checkpoint()
+    for path in world.disk.files("/data/qmgrs/QM1/queues/A/"):
+        world.disk.poke(path, b"")
+    world.crash()
+    with pytest.raises(Damaged) as caught:
+        world.qm.get("A")
+    assert http_messaging.failure(caught.value).status == 500
+
+
 @pytest.mark.parametrize(
     ("method", "path", "headers", "status", "says"),
     [
@@ -280,7 +294,8 @@ def test_a_browse_and_a_list_show_what_is_asked_for(server: Server) -> None:
         assert [each["messageId"] for each in listed] == [message.message_id.hex() for message in shown], query
     assert server.ask("GET", f"{ROOT}/A/message?messageId={put[7].message_id.hex()}").body == b"7"
     server.qm.define_queue("B")
-    server.qm.put("B", b"", persistent=False)
+    server.qm.put("B", b"", persistent=False, properties={"raw": b"\1\xff"})
+    assert server.ask("GET", f"{ROOT}/B/message").headers["ibm-mq-usr"] == 'raw;"01ff";string'
     [told] = json.loads(server.ask("GET", f"{ROOT}/B/messagelist").body)["messages"]
     assert (told["persistence"], told["length"], told["format"]) == ("nonPersistent", 0, "")
 
@@ -902,6 +917,7 @@ def test_who_is_slow_or_says_nothing_is_closed_and_holds_up_nobody(tmp_path: Pat
         assert all_of(connection).startswith(b"HTTP/1.1 408")
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
         assert all_of(connection) == b"", "nothing was asked"
+    until(lambda: not len(server.listener.strangers))
     known.request("GET", f"{ROOT}/A/messagelist")
     assert known.getresponse().status == 200, "it has IdleTimeout"
     known.close()
