@@ -149,7 +149,8 @@ def test_a_quiesce_waits_for_units_of_work_and_lets_no_new_one_begin() -> None:
     assert service.busy
     assert refusal(client.begin) is Reason.Q_MGR_QUIESCING
     assert refusal(lambda: client.get(None, "Q", wait=None)) is Reason.Q_MGR_QUIESCING
-    assert refusal(lambda: service.sessions.open(Peer(user="v"), AllRights())) is Reason.Q_MGR_QUIESCING
+    assert refusal(lambda: service.authority.open("s", Peer(user="v"), AllRights())) is Reason.Q_MGR_QUIESCING
+    assert "AMQ9513" not in given.errors()  # that there are too many clients
     client.commit(unit)
     assert not service.busy  # what is in doubt waits for its coordinator, over any number of restarts
     service.end(at_once=False)
@@ -238,6 +239,7 @@ def test_a_port_that_can_not_be_had_ends_the_start_in_order(number: int, code: i
     assert f"AMQ9218E: Listener 's' can't use 127.0.0.1, port 61613: {way}" in given.errors()
     assert "AMQ8004I" in given.errors()
     assert given.told == ["local starts", "s starts", "s closes", "local closes"]
+    assert given.note().stage == "Ended unexpectedly"
     assert not given.owned()
     given.world.start().end("immediate")
 
@@ -362,8 +364,12 @@ def test_files_of_autoconfig_are_applied_and_what_is_wrong_is_said() -> None:
         "other": "Lag:\n",
     }.items():
         given.disk.poke(f"/auto/{name}", text.encode("latin-1"))
-    service = given.service
+    service, there = given.service, set[str]()
+    given.makers[None] = lambda service, config: Recorded(
+        "local", given.told, at_start=lambda: there.update(queue.name for queue in service.manager.queues())
+    )
     service.start()
+    assert {"ONE", "THREE"} <= there  # before clients come, who may need them
     assert service.manager.config.tuning == ini.Tuning(max_handles=7)
     assert service.channels.limit == service.sessions.limit == 9
     assert [queue.name for queue in service.manager.queues() if not queue.name.startswith("SYSTEM.")] == [
@@ -473,6 +479,14 @@ def test_a_start_goes_on_though_the_command_that_hears_of_it_is_gone() -> None:
     reporter.failed(71, "ended")
     with pytest.raises(OSError):
         os.fstat(write)
+
+
+def test_the_command_that_hears_of_a_start_is_let_go_when_clients_may_come() -> None:
+    read, write = os.pipe()
+    PipeReporter(write).ready()
+    with pytest.raises(OSError):
+        os.fstat(write)
+    os.close(read)
 
 
 def test_a_note_reads_back_and_rubbish_is_none() -> None:
@@ -631,11 +645,12 @@ def test_an_end_that_fails_is_said() -> None:
     given = Given()
 
     def break_it() -> None:
-        given.disk.fail(("create", "write", "sync"), errno.EIO, once=False)
+        given.disk.fail(("create", "write", "sync"), errno.EIO, once=False, where=lambda path: "/errors/" not in path)
         os.kill(os.getpid(), signal.SIGTERM)
 
     error = in_main(given, break_it)
     assert error is not None and explain(error)[0] == 23
+    assert "AMQ9021" in given.errors()
     given.disk.heal()
     assert not given.owned()
     given.another().start()
