@@ -525,6 +525,7 @@ def test_endmqm_waits_for_the_answer_of_one_that_it_can_not_signal_as_long_as_it
     Path(life.path(daemons.where())).write_text("")
     halt(process)
     done = daemons.run("endmqm -t 1 QM1")
+    os.kill(process, signal.SIGKILL)  # nobody else will: its daemon.json names no process any more
     assert done.returncode == 40
     assert "(it has said nothing for 0.75 seconds)" in done.stderr
 
