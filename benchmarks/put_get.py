@@ -144,6 +144,11 @@ def threads(path: Path, turns: int = TURNS) -> list[Figure]:
         def put() -> None:
             qm.put("Q", body)
 
+        def long_unit() -> None:
+            with qm.begin() as uow:
+                for _ in range(UNIT):
+                    uow.put("Q", body)
+
         def many(count: int, step: Callable[[], object]) -> Callable[[], Slice]:
             def turn() -> Slice:
                 taken = together(count, step)
@@ -157,6 +162,7 @@ def threads(path: Path, turns: int = TURNS) -> list[Figure]:
                 "raw": lambda: together(8, lambda: raw.force(HALF)),
                 **{f"{count} unit": many(count, unit) for count in (1, 8, 32)},
                 **{f"{count} put": many(count, put) for count in (1, 8, 32)},
+                **{f"{count} long unit": many(count, long_unit) for count in (1, 8)},
             },
             turns,
         )
@@ -176,7 +182,8 @@ def threads(path: Path, turns: int = TURNS) -> list[Figure]:
         ]
         if what == "unit":
             figures.append(compare(f"8 threads ÷ one thread, {text}", eight, one, rate, unit="/s", before=at_least(2)))
-    return figures
+    text = "8 threads ÷ one thread, units of 100 puts, call by call"
+    return [*figures, compare(text, slices["8 long unit"], slices["1 long unit"], rate, unit="/s")]
 
 
 def units(path: Path, turns: int = TURNS) -> list[Figure]:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from logger.condition import Condition
+from logger.crowded import let_holder_go_on
 from logger.errors import LogFailed
 
 TRIES = 250  # to step down in order where memory is short; CPython keeps the ints up to 256, so counting takes none
@@ -106,6 +107,8 @@ class GroupCommit(ABC):
         me: object = object()
         turn: Turn | None = None
         try:
+            if self.lock.locked():
+                let_holder_go_on(self.lock)
             with self.lock:
                 if self._failure is not None:
                     if self.safe >= target:
@@ -122,6 +125,8 @@ class GroupCommit(ABC):
                 return
             while True:
                 safe = self._write()
+                if self.lock.locked():
+                    let_holder_go_on(self.lock)
                 with self.lock:
                     self.safe = safe
                     if safe >= target:
@@ -160,6 +165,8 @@ class GroupCommit(ABC):
             if self._failure is not None and self.safe < turn.lsn:
                 raise self._failure
             return False
+        if self.lock.locked():
+            let_holder_go_on(self.lock)
         with self.lock:
             if self.safe >= turn.lsn:  # it is to hand on the lead: what it waited for is done
                 self._wake_all_safe()

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from logger.crowded import let_holder_go_on
 from logger.disk import advice
 from logger.errors import LogError
 from qmgr import verbs
@@ -75,6 +76,8 @@ class Gets(Holding):
         """
         queue = self._known(name)
         try:
+            if self.lock.locked():
+                let_holder_go_on(self.lock)
             with self.lock:
                 promise = (
                     self._room_for_gets(None, 1) if unit is None else self._room_for_calls(unit, 1, GET_COST, None, 0)
@@ -116,6 +119,8 @@ class Gets(Holding):
         if self.refusal is not None or type(name) is not str:
             return None  # before the lock is taken: in a forked child nobody lets go of it
         log = self.log
+        if self.lock.locked():
+            let_holder_go_on(self.lock)
         with self.lock:
             queue = self.state.queues.get(name)
             if queue is None:
@@ -189,6 +194,8 @@ class Gets(Holding):
         try:
             if call.requeues_first:
                 self._requeue_outside(call)
+            if self.lock.locked():
+                let_holder_go_on(self.lock)
             with self.lock:
                 found = self._look_locked(call)
             if found is not None and found.force > self.log.safe:
@@ -266,6 +273,8 @@ class Gets(Holding):
         if queue.name != name or wanted.logical_order or (wanted.backout_requeue and self.requeues(name)):
             return None
         try:
+            if self.lock.locked():
+                let_holder_go_on(self.lock)
             with self.lock:
                 found = self._get_locked(unit, queue, limit, wanted, False, soon=soon)
         except Unindexed:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import Any
 
+from logger.crowded import let_holder_go_on
 from logger.errors import LogError
 from qmgr import verbs
 from qmgr.batch import MessageRun
@@ -107,6 +108,8 @@ class Puts(Definitions):
         if self.refusal is not None or type(name) is not str or type(body) is not bytes:
             return None  # before the lock is taken: in a forked child nobody lets go of it
         now = self.clock.wall_us()
+        if self.lock.locked():
+            let_holder_go_on(self.lock)
         with self.lock:
             puts = unit.puts
             run = puts[-1] if puts else None
@@ -228,6 +231,8 @@ class Puts(Definitions):
         """
         end = 0
         try:
+            if self.lock.locked():
+                let_holder_go_on(self.lock)
             with self.lock:
                 self._admit(queue, count, largest, cost)
                 record.sequence = queue.next_sequence
@@ -325,6 +330,8 @@ class Puts(Definitions):
         if cost > most:
             raise self._too_much(cost, queue, most)
         try:
+            if self.lock.locked():
+                let_holder_go_on(self.lock)
             with self.lock:  # which may be let go of while room is made
                 promise = self._room_for_calls(unit, count, cost, queue, size)
                 if queue.depth + count > queue.unchecked_depth or largest > queue.max_length:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from logger.crowded import let_holder_go_on
 from logger.errors import LogError
 from logger.frame import Pieces
 from qmgr import verbs
@@ -354,6 +355,8 @@ class Units(Logged):
         """
         end = 0
         try:
+            if self.lock.locked():
+                let_holder_go_on(self.lock)
             with self.lock:
                 holding = self.state.holding
                 if len(holding) > 1 or (holding and unit not in holding):

@@ -30,7 +30,7 @@ EDGE = {
     "fcntl": ["logger/disk.py"],
     "mmap": ["logger/disk.py"],
     "ctypes": ["logger/polled.py"],
-    "os": ["logger/disk.py", "logger/polled.py", "qmgr/cli/", "qmgr/daemon/", "qmgr/sockets.py"],
+    "os": ["logger/crowded.py", "logger/disk.py", "logger/polled.py", "qmgr/cli/", "qmgr/daemon/", "qmgr/sockets.py"],
     "time": ["logger/clock.py", "logger/polled.py"],
     "io": ["qmgr/cli/"],
     "pathlib": [

@@ -506,6 +506,8 @@ def test_one_that_is_to_lead_hears_that_the_log_has_failed_meanwhile() -> None:
     class Late:
         """The heir comes to the lock after somebody else has found that the log fails."""
 
+        locked = lock.locked
+
         def __enter__(self) -> None:
             lock.acquire()
             if threading.current_thread() is heir and line._failure is None:

@@ -187,6 +187,7 @@ class Meanwhile:
     def __init__(self, lock: Any, happens: Callable[[], None]) -> None:
         self.lock = lock
         self.happens: Callable[[], None] | None = happens
+        self.locked = lock.locked
 
     def __enter__(self) -> None:
         happens, self.happens = self.happens, None

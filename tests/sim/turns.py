@@ -269,6 +269,7 @@ class Lock:
         self._turns.step()
 
     def locked(self) -> bool:
+        self._turns.step()
         return self._held
 
     def __enter__(self) -> bool:
