@@ -352,7 +352,7 @@ def listen_unix(path: str) -> tuple[Socket, int]:
         with contextlib.suppress(OSError):  # of a socket others refuse it; nobody else gets into its directory anyway
             os.fchmod(sock.fileno(), 0o600)  # on Linux the file gets this mode, with no moment in between
         with _short_path(new) as name:
-            sock.bind(name)
+            _bind(sock, name, path)
         os.chmod(new, 0o600)
         sock.listen(BACKLOG)
         number = os.lstat(new).st_ino
@@ -361,6 +361,14 @@ def listen_unix(path: str) -> tuple[Socket, int]:
         sock.close()
         raise
     return sock, number
+
+
+def _bind(sock: Socket, name: str, path: str) -> None:
+    """Bind it. Raises OSError, which says that it is about `path`: the system's own names no file."""
+    try:
+        sock.bind(name)
+    except OSError as exc:
+        raise OSError(exc.errno, exc.strerror or str(exc), path) from exc
 
 
 def remove_unix(path: str, number: int) -> None:

@@ -102,6 +102,13 @@ def test_a_socket_that_took_the_place_is_left_alone(tmp_path: Path) -> None:
     second.close()
 
 
+def test_a_socket_that_cannot_be_made_is_named() -> None:
+    path = "/sys/qm.sock"  # where not even root makes a file; the system's own error names none
+    with pytest.raises(OSError) as caught:
+        sockets.listen_unix(path)
+    assert caught.value.filename == path
+
+
 def test_paths_may_be_longer_than_the_system_takes(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
