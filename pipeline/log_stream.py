@@ -3,8 +3,9 @@
 Spark asks, in one process that lasts as long as the query: where to begin (only a new query), how far the log reaches,
 and which parts lie between two offsets. An offset is the end of a record that is durable, so neither a crash of the
 queue manager nor one of the query can make it mean something else. It names the log too, since it would fit into
-another one and mean something different there; and it says when that record was made, since a queue manager that is put
-back from an older copy may have another record end there.
+another one and mean something different there; and the queue, or none for the whole log, since what the one stream has
+read the other has not. And it says when that record was made, since a queue manager that is put back from an older copy
+may have another record end there.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from qmgr.errors import Mistake
 
 POLL_S = 0.1  # Spark would look a hundred times a second at a log to which nothing is added
 
-Offset = dict[str, int | str]
+Offset = dict[str, int | str | None]
 
 
 class LogStream(DataSourceStreamReader):
@@ -83,7 +84,7 @@ class LogStream(DataSourceStreamReader):
         return self._log
 
     def offset(self, at: int) -> Offset:
-        return {"lsn": at, "log": self.log().log_id.hex()}
+        return {"lsn": at, "log": self.log().log_id.hex(), "queue": self.queue}
 
     def offset_with_time(self, at: int, since: int | None = None, *, first: bool) -> Offset:
         """The offset of the end of a record, with the record's time. `since`: the end of an earlier one, to look from.
@@ -112,10 +113,10 @@ class LogStream(DataSourceStreamReader):
                 f"manager was made anew, or recovered to a point in time; begin a query with a new checkpoint"
             )
         if offset.get("queue", self.queue) != self.queue:
-            whose = "the whole log" if self.queue is None else f"queue {self.queue!r}"
             raise Mistake(
-                f"the query's checkpoint is of a stream of queue {offset['queue']!r}, and this is one of {whose}, "
-                f"of which all before {lsn.text(at)} would be left out; begin a query with a new checkpoint"
+                f"the query's checkpoint is of a stream of {_whose(offset['queue'])}, and this is one of "
+                f"{_whose(self.queue)}, of which all before {lsn.text(at)} would be left out; begin a query with a new "
+                f"checkpoint"
             )
         return at
 
@@ -213,6 +214,11 @@ class LogStream(DataSourceStreamReader):
         log = self.log()
         with contextlib.closing(log.extents(PosixDisk())) as extents:
             return extents.has(at // log.extent_bytes) or extents.has((at - 8) // log.extent_bytes)
+
+
+def _whose(queue: int | str | None) -> str:
+    """Of which queue an offset is; None: of the whole log."""
+    return "the whole log" if queue is None else f"queue {queue!r}"
 
 
 class UnlimitedLogStream(LogStream):

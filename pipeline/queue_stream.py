@@ -49,9 +49,6 @@ class QueueStream(LogStream):
         self._numbers(named(log, log.end()).names)
         return super().initialOffset()
 
-    def offset(self, at: int) -> Offset:
-        return super().offset(at) | {"queue": self.queue}
-
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Always one: a single task keeps the order of the queue.
 

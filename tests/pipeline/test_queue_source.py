@@ -337,6 +337,22 @@ def test_the_checkpoint_of_another_queue_is_refused(qm: qmgr.QueueManager, tmp_p
     assert len(opened(tmp_path, "B").partitions(earlier, end | {"queue": "B"})) == 1
 
 
+def test_the_checkpoint_of_a_stream_of_the_log_is_refused(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    qm.put("A", b"before the offset")
+    one = opened(tmp_path)
+    log = LimitedLogStream(one.asked, LOG)
+    start = log.initialOffset()
+    end = log.latestOffset(start, ReadAllAvailable())
+    sentence = "the query's checkpoint is of a stream of the whole log, and this is one of queue 'A', of which"
+    with pytest.raises(Mistake, match=sentence):
+        one.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(Mistake, match=sentence):
+        one.partitions(start, end)
+    earlier = {name: end[name] for name in ("lsn", "log", "time")}  # as they were when they did not say so
+    assert log.latestOffset(earlier, ReadAllAvailable()) == earlier
+    assert len(log.partitions({"lsn": start["lsn"], "log": start["log"]}, earlier)) >= 1
+
+
 def test_a_stream_begins_where_it_is_told_to(qm: qmgr.QueueManager, tmp_path: Path) -> None:
     qm.put("A", b"1")
     end = opened(tmp_path).log().end()
