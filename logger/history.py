@@ -262,7 +262,11 @@ class History:
         return " or ".join([one for one in self.directories if self._disk.exists(one)] or self.directories[:1])
 
     def refuse_gap(self, sequence: int) -> None:
-        """Raise LogDamaged when this sequence is missing between others, or before all of them; no error at the end."""
+        """Raise LogDamaged when this sequence is missing between others, or before all of them; no error at the end.
+
+        Raises OSError where a file of it is there that can't be read.
+        """
+        self._refuse_unread(sequence)
         later = [other for other in self._known if other > sequence]
         if not later:
             return

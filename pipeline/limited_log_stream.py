@@ -5,6 +5,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from pipeline.log_options import Asked
 from pipeline.log_stream import LogStream, Offset
+from pipeline.unusable import with_way_out
 
 
 class LimitedLogStream(LogStream, SupportsTriggerAvailableNow):
@@ -17,6 +18,7 @@ class LimitedLogStream(LogStream, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self.asked.max_bytes is None else ReadMaxBytes(self.asked.max_bytes)
 
+    @with_way_out()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         at = self.lsn(start)
         if self.first_is_empty and at == self.first_lsn:
@@ -36,5 +38,6 @@ class LimitedLogStream(LogStream, SupportsTriggerAvailableNow):
             return self._reported
         return None if self.known_end is None else self.offset(self.known_end)
 
+    @with_way_out()
     def prepareForTriggerAvailableNow(self) -> None:
         self._last = self.known_end = self.log().end()

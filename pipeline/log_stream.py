@@ -24,6 +24,7 @@ from pipeline.dividing import divided
 from pipeline.log_files import LogFiles
 from pipeline.log_options import LATEST, Asked, lsn_of
 from pipeline.log_table import LogPartition, needs_names, rows_in
+from pipeline.unusable import with_way_out
 from qmgr.errors import Mistake
 
 POLL_S = 0.1  # Spark would look a hundred times a second at a log to which nothing is added
@@ -47,6 +48,7 @@ class LogStream(DataSourceStreamReader):
         self._checked = False  # the log has the records that ended at the offsets of the first batch
         self._reported: Offset | None = None  # to Spark, as how far there is something to read
 
+    @with_way_out()
     def initialOffset(self) -> Offset:
         """Where a new query begins: the same however often Spark asks, while the log goes on.
 
@@ -64,6 +66,7 @@ class LogStream(DataSourceStreamReader):
             self.first_is_empty = at >= end
         return self.offset(self.first_lsn)
 
+    @with_way_out()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The same ones for these offsets whenever Spark asks. Raises LogDamaged where something is gone."""
         first, last = self.between(start, end)
@@ -224,6 +227,7 @@ def _whose(queue: int | str | None) -> str:
 class UnlimitedLogStream(LogStream):
     """For Spark 4.1, which says neither from where on it is going to read nor how much: all that is there."""
 
+    @with_way_out()
     def latestOffset(self) -> Offset:  # type: ignore[override]
         if self.known_end is None:
             self.known_end = self.log().end()

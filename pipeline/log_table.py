@@ -30,6 +30,7 @@ from pipeline.filters import Filters
 from pipeline.log_options import LATEST, Asked, lsn_of, microseconds
 from pipeline.mounted import seen
 from pipeline.rows import batches
+from pipeline.unusable import with_way_out
 from qmgr.errors import Mistake
 
 
@@ -45,7 +46,7 @@ def rows_in(partition: InputPartition, target: pa.Schema, disk: Disk | None = No
     """The batches of a partition, with the columns of `target` and exactly its types. Raises LogError, OSError."""
     if not isinstance(partition, LogPartition):
         return  # where there is nothing to read Spark makes up a partition
-    with seen(partition.value.log, disk):
+    with with_way_out(), seen(partition.value.log, disk):
         for batch in batches(partition.value, tuple(map(str.lower, target.names)), partition.filters, disk):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=target)
 
@@ -63,6 +64,7 @@ class LogTable(DataSourceReader):
         self.target = target
         self.filters = options.filters
 
+    @with_way_out()
     def partitions(self) -> Sequence[InputPartition]:
         """Raises LogError, MQError, OSError."""
         return self.planned()

@@ -174,9 +174,10 @@ class Extents:
             return None
         for directory in self.history.directories:
             for suffix in SUFFIXES:
-                found = self._open(directory, f"{file_name(linear_number(sequence))}{suffix}", sequence)
-                if found is not None:
-                    return found
+                with contextlib.suppress(IsADirectoryError):  # the extent may lie beside it, or elsewhere
+                    found = self._open(directory, f"{file_name(linear_number(sequence))}{suffix}", sequence)
+                    if found is not None:
+                        return found
         return None
 
     def _open(self, directory: str, name: str, sequence: int) -> tuple[Place, File] | None:

@@ -16,6 +16,7 @@ from pipeline.log_stream import LogStream, Offset, UnlimitedLogStream
 from pipeline.mounted import seen
 from pipeline.naming import named
 from pipeline.queue_rows import Seen, seen_in_log
+from pipeline.unusable import with_way_out
 from pipeline.visible import Range
 from qmgr import UnknownQueue
 
@@ -43,12 +44,14 @@ class QueueStream(LogStream):
         self.queue: str = queue
         self.leave_out = leave_out
 
+    @with_way_out()
     def initialOffset(self) -> Offset:
         """Raises UnknownQueue, beside what a stream of the log raises."""
         log = self.log()
         self._numbers(named(log, log.end()).names)
         return super().initialOffset()
 
+    @with_way_out()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Always one: a single task keeps the order of the queue.
 
@@ -66,7 +69,7 @@ class QueueStream(LogStream):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises LogDamaged, LogError, OSError."""
         if isinstance(partition, QueuePartition):  # where there is nothing to read Spark makes up a partition
-            with seen(partition.value.log):
+            with with_way_out(), seen(partition.value.log):
                 yield from queue_rows.batches(partition.messages(), self.target)
 
     def _numbers(self, names: Mapping[int, str]) -> frozenset[int]:

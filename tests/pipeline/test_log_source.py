@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
     Not,
     StringStartsWith,
 )
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 import qmgr
@@ -30,10 +31,13 @@ from benchmarks.pipeline import summed
 from logger.errors import LogDamaged, LogError, NotInLog
 from logger.extent import DATA
 from pipeline.filters import Filters
+from pipeline.limited_log_stream import LimitedLogStream
 from pipeline.log_options import asked, lsn_of, microseconds, target_of
 from pipeline.log_source import LogSource
 from pipeline.log_table import LogTable, narrowed
 from pipeline.schema import ARROW, COLUMNS, DDL, arrow_of
+from pipeline.unusable import FileUnusable
+from qmgr.cli.command import explain
 from qmgr.errors import Mistake
 from tests.pipeline import logs
 from tests.pipeline.logs import BEGAN, EXTENT, HOURS, NEVER, CountingDisk, options, parts, read, table
@@ -269,6 +273,46 @@ def test_a_machine_that_sees_nothing_of_the_log_says_so(path: Path, tmp_path: Pa
     (log / "active").mkdir(parents=True)  # where a disk would be mounted
     with pytest.raises(LogError, match=said):
         list(made.read(part))
+
+
+def test_a_directory_in_an_extents_place_is_said_with_what_to_do(path: Path, tmp_path: Path) -> None:
+    log = logs.copy(path, tmp_path / "log")
+    made = table(asked({"path": str(log)}))
+    planned = parts(made)
+    stream = LimitedLogStream(made.asked, ARROW)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    extent = next(file for file in logs.files(log) if file.suffix == ".LOG" and file.parent.name == "archive")
+    extent.unlink()
+    extent.mkdir()
+    said = (
+        f"a file can't be used: Is a directory: {extent}; a directory lies where a file is wanted: move it away, and "
+        "put the file there"
+    )
+    for read_it in (
+        made.partitions,
+        lambda: [list(made.read(part)) for part in planned],
+        LimitedLogStream(made.asked, ARROW).initialOffset,
+        lambda: stream.partitions(start, end),
+    ):
+        with pytest.raises(FileUnusable) as caught:
+            read_it()
+        assert str(caught.value) == said
+    assert explain(caught.value) == (71, f"AMQ7002S: {said}")
+
+
+def test_a_directory_beside_an_extent_hides_nothing(path: Path, tmp_path: Path, rows: list[logs.Row]) -> None:
+    log = logs.copy(path, tmp_path / "log")
+    for file in logs.files(log):
+        if file.parent.name == "archive":
+            (log / "active" / file.name.removesuffix(".gz")).mkdir()
+    made = table(asked({"path": str(log)}))
+    assert read(made) == rows
+    stream = LimitedLogStream(made.asked, ARROW)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    found = sum(batch.num_rows for part in stream.partitions(start, end) for batch in stream.read(part))
+    assert found == len(rows)
 
 
 def test_places_cut_the_table(path: Path, rows: list[logs.Row]) -> None:
