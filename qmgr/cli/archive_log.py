@@ -44,11 +44,12 @@ def doing(action: Action) -> Callable[[argparse.Namespace], int]:
                 raise Failure(NOT_SUPPORTED, "AMQ7044E", str(exc)) from exc
             finally:
                 bar.end()
-        for step in outcome.done:
-            print(("would " if args.dry_run else "") + step.text())
-        size = sum(step.size for step in outcome.done)
-        count = len(outcome.done)
-        print(f"{count} log extent{'s' if count != 1 else ''}, {size} bytes.")
+            # said before the end of a queue manager run here: should that fail, this is done even so
+            for step in outcome.done:
+                print(("would " if args.dry_run else "") + step.text())
+            size = sum(step.size for step in outcome.done)
+            count = len(outcome.done)
+            print(f"{count} log extent{'s' if count != 1 else ''}, {size} bytes.")
         for path in outcome.damaged:
             complain("AMQ9013W: " + MESSAGES["AMQ9013"][1].format(path=path))
         if outcome.held is not None:

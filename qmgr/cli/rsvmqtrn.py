@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
         if each.xid is None or each.state is not UowState.PREPARED:
             raise Failure(NOT_RESOLVED, "AMQ7055E", f"{which} is {each.state.value}, and so not in doubt.")
         manager.resolve(each.xid, commit=args.c)
-    print(f"AMQ7053I: T{which[1:]} was committed." if args.c else f"AMQ7054I: T{which[1:]} was backed out.")
+        # said before the end of a queue manager run here: should that fail, this is done even so
+        print(f"AMQ7053I: T{which[1:]} was committed." if args.c else f"AMQ7054I: T{which[1:]} was backed out.")
     return 0
 
 

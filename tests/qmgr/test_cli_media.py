@@ -452,6 +452,35 @@ def test_a_disk_without_room_has_a_code_of_its_own(
             (made / "qmgrs" / "QM1" / "repair-1").exists() and shutil.rmtree(made / "qmgrs" / "QM1" / "repair-1")
 
 
+def test_what_was_done_is_said_also_where_the_end_fails(made: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever asks again hears that there is no such transaction, and not what became of it."""
+    with qmgr.start("QM1", data_path=made) as manager:
+        unit = manager.begin(qmgr.Xid(1, b"bank", b"1"))
+        unit.put("QL.B", b"in doubt")
+        unit.prepare()
+        number = f"0,{unit.id}"
+    done, rename = [], PosixDisk.rename
+
+    def renamed(disk: PosixDisk, old: str, new: str) -> None:
+        if done and new.endswith("amqalchk.fil"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), new)
+        rename(disk, old, new)
+
+    monkeypatch.setattr(PosixDisk, "rename", renamed)
+    resolve, archive = qmgr.QueueManager.resolve, qmgr.QueueManager.archive_log
+    monkeypatch.setattr(qmgr.QueueManager, "resolve", lambda self, *a, **k: done.append(resolve(self, *a, **k)))
+    monkeypatch.setattr(qmgr.QueueManager, "archive_log", lambda self, **k: done.append(archive(self, **k)) or done[-1])
+    for words, says in (
+        (f"rsvmqtrn -m QM1 -c {number}", f"AMQ7053I: Transaction {number} was committed.\n"),
+        ("archive-log -m QM1", "0 log extents, 0 bytes.\n"),
+    ):
+        done.clear()
+        out, err = run(words, 71)
+        assert out == says
+        assert "could not be ended in order" in err
+        assert err.count("\n") == 1
+
+
 def test_recover_to_names_what_is_missing(made: Path, run: Run, tmp_path: Path) -> None:
     with qmgr.start("QM1", data_path=made) as manager:
         moment = manager.status().log.tail
