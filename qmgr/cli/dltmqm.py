@@ -5,7 +5,7 @@ import argparse
 import qmgr
 from qmgr import locations
 from qmgr.cli import access
-from qmgr.cli.command import Command, Failure, Parser
+from qmgr.cli.command import WHERE_FULL, Command, Failure, Parser
 from qmgr.creation import keep_deleted
 from qmgr.errors import InUse, Reason, Unavailable
 
@@ -42,7 +42,7 @@ COMMAND = Command(
     notes="It must not be running. This can't be undone.",
     usage="[-z] [--data-path dir] QMgrName",
     example="dltmqm QM1",
-    codes={RUNNING: "the queue manager is running", UNKNOWN: "the queue manager does not exist"},
+    codes={RUNNING: "the queue manager is running", UNKNOWN: "the queue manager does not exist", **WHERE_FULL},
     options=options,
     run=run,
     quiet=True,

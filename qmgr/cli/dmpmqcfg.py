@@ -10,7 +10,7 @@ import attrs
 from logger.config import LogType
 from qmgr import authority, qmstatus
 from qmgr.cli import access
-from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Command, Failure, Parser
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
 from qmgr.cli.main import version
 from qmgr.cli.objects import ABSENT
 from qmgr.cli.rights import UNKNOWN_OBJECT
@@ -147,7 +147,12 @@ COMMAND = Command(
     "                [--data-path dir]",
     elsewhere="-c -q -r -s -u -w",
     example="dmpmqcfg -m QM1 -a > QM1.mqsc",
-    codes={NOT_AVAILABLE: access.NOT_THERE, **access.ENDING_CODE, UNKNOWN_OBJECT: "there is nothing of that name"},
+    codes={
+        NOT_AVAILABLE: access.NOT_THERE,
+        **access.ENDING_CODE,
+        **WHERE_FULL,
+        UNKNOWN_OBJECT: "there is nothing of that name",
+    },
     quiet=True,
     options=options,
     run=run,

@@ -4,7 +4,7 @@ import argparse
 
 from qmgr.authority import RIGHTS_ON, allowed, is_generic, is_there, shown
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, Command, Failure
+from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Command, Failure
 from qmgr.cli.rights import RIGHTS, UNKNOWN_OBJECT, options, profile
 
 
@@ -28,7 +28,12 @@ COMMAND = Command(
     notes=RIGHTS,
     usage="[-m QMgrName] -t qmgr|queue [-n Queue] -p User [--offline] [--data-path dir]",
     example="dspmqaut -m QM1 -t queue -n ORDERS.EU -p mia",
-    codes={NOT_AVAILABLE: access.NOT_THERE, **access.ENDING_CODE, UNKNOWN_OBJECT: "there is no such queue or profile"},
+    codes={
+        NOT_AVAILABLE: access.NOT_THERE,
+        **access.ENDING_CODE,
+        **WHERE_FULL,
+        UNKNOWN_OBJECT: "there is no such queue or profile",
+    },
     options=options,
     run=run,
 )

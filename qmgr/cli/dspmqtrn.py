@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from logger import lsn
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, Command, Parser, complain
+from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Command, Parser, complain
 from qmgr.infos import TransactionInfo
 from recovery.uows import UowState
 
@@ -70,7 +70,12 @@ COMMAND = Command(
     "rsvmqtrn resolves is forgotten at once, so -h shows none either. Dates and times are UTC.",
     usage="[-e] [-h] [-i] [-a] [-q] [-m QMgrName] [--data-path dir]",
     example="dspmqtrn -m QM1",
-    codes={NOT_AVAILABLE: access.NO_ANSWER, **access.ENDING_CODE, NO_TRANSACTIONS: "no such transactions"},
+    codes={
+        NOT_AVAILABLE: access.NO_ANSWER,
+        **access.ENDING_CODE,
+        **WHERE_FULL,
+        NO_TRANSACTIONS: "no such transactions",
+    },
     options=options,
     run=run,
 )

@@ -5,7 +5,17 @@ import contextlib
 from collections.abc import Iterator
 
 from qmgr.cli import access
-from qmgr.cli.command import ENDING, NAME_ERROR, NOT_AUTHORISED, NOT_AVAILABLE, Parser, complain, explain, typed
+from qmgr.cli.command import (
+    ENDING,
+    NAME_ERROR,
+    NOT_AUTHORISED,
+    NOT_AVAILABLE,
+    WHERE_FULL,
+    Parser,
+    complain,
+    explain,
+    typed,
+)
 from qmgr.errors import MQError, Reason
 
 FAILED = 2  # MQCC_FAILED
@@ -15,7 +25,12 @@ CONNECT = {  # exit code of a command that finds no queue manager -> reason code
     ENDING: Reason.Q_MGR_QUIESCING,
     NOT_AUTHORISED: Reason.NOT_AUTHORIZED,
 }
-CODES = {FAILED: "a call failed; its reason code is printed", NOT_AVAILABLE: access.NOT_THERE, **access.ENDING_CODE}
+CODES = {
+    FAILED: "a call failed; its reason code is printed",
+    NOT_AVAILABLE: access.NOT_THERE,
+    **access.ENDING_CODE,
+    **WHERE_FULL,
+}
 
 
 def options(parser: Parser) -> None:

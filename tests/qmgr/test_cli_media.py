@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -450,6 +451,39 @@ def test_a_disk_without_room_has_a_code_of_its_own(
         if words.startswith("repair"):
             (tmp_path / "control").rename(made / "log" / "QM1" / "amqhlctl.lfh")
             (made / "qmgrs" / "QM1" / "repair-1").exists() and shutil.rmtree(made / "qmgrs" / "QM1" / "repair-1")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "dspmqtrn -m QM1",
+        "rsvmqtrn -m QM1 -c 0,1",
+        "rcdmqimg -m QM1 -t all",
+        "rcrmqobj -m QM1 -t all *",
+        "archive-log -m QM1",
+        "dmpmqcfg -m QM1 --offline",
+        "setmqaut -m QM1 -t qmgr -p mia +connect --offline",
+        "dspmqaut -m QM1 -t qmgr -p mia --offline",
+        "amqsput --offline QL.A QM1",
+        "amqsget --offline QL.A QM1",
+        "amqsgbr --offline QL.A QM1",
+        "amqsbcg --offline QL.A QM1",
+        "amqsblst QM1 QL.A -W --offline",
+        "migmqlog -m QM1 -lc",
+        "dltmqm QM1",
+    ],
+)
+def test_its_code_is_among_those_of_each_command_that_needs_room(
+    made: Path, run: Run, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    def lock(disk: PosixDisk, path: str, holder: str, held: object = None) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    monkeypatch.setattr(PosixDisk, "lock", lock)
+    _, err = run(words, 70)
+    assert "free some space" in err
+    codes, _ = run(f"{words.split()[0]} --help")
+    assert "\n   70  no room on the disk, or in the log\n" in codes
 
 
 def test_what_was_done_is_said_also_where_the_end_fails(made: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
