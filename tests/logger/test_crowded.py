@@ -1,9 +1,15 @@
 """Before a lock that many threads want."""
 
+import sys
 import threading
+from collections.abc import Iterator
+
+import pytest
 
 from logger import crowded
 from logger.crowded import let_holder_go_on
+
+WAITED_FOR = 1_000_000  # looks: a second or more, in which a busy machine gives the holder a processor too
 
 
 class Watched:
@@ -12,26 +18,39 @@ class Watched:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.looks = 0
+        self.looked_at = threading.Event()  # three times
 
     def locked(self) -> bool:
         self.looks += 1
+        if self.looks == 3:
+            self.looked_at.set()
         return self.lock.locked()
 
 
-def test_the_holder_goes_on_meanwhile() -> None:
+@pytest.fixture
+def no_switches() -> Iterator[None]:
+    """A thread lets another one run only by letting go of Python's own lock, and never because its time is over."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(600)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("no_switches")
+def test_the_holder_goes_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowded, "LOOKS", WAITED_FOR)
     watched, held = Watched(), threading.Event()
 
     def hold() -> None:
         with watched.lock:
             held.set()
-            while watched.looks < 3:  # which it can see only if it runs between two looks
-                pass
+            watched.looked_at.wait(60)
 
     holder = threading.Thread(target=hold, daemon=True)
     holder.start()
     assert held.wait(60)
     let_holder_go_on(watched)  # type: ignore[arg-type]
-    assert 3 <= watched.looks < crowded.LOOKS
+    assert 3 <= watched.looks < WAITED_FOR
     holder.join(60)
     assert not holder.is_alive()
 
