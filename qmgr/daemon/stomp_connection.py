@@ -246,7 +246,7 @@ class Connection(asyncio.Protocol):
                 self._working = True
                 self._listener.loop.call_soon(self._do_frames)
         except MQError as exc:
-            self.fail(exc)
+            self.fail(exc, parser.receipt)
         self._ask_for_rest()
         self._regulate()
 
@@ -540,7 +540,9 @@ class Connection(asyncio.Protocol):
         """Is the client still there, and does it go on with what it has begun?"""
         timing = self._listener.timing
         if self._frame_began and now >= self._frame_began + timing.frame:
-            self._overdue(f"a frame was begun and not complete within {timing.frame:g} seconds")
+            self.fail(
+                _broken(f"a frame was begun and not complete within {timing.frame:g} seconds"), self._parser.receipt
+            )
         elif self.beats[1] and now >= self.received_at + self.beats[1] * timing.tolerance:
             self._overdue(f"no heart-beat came for {now - self.received_at:.1f} seconds; {self.beats[1]:g} were agreed")
 

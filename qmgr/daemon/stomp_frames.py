@@ -114,6 +114,11 @@ class Parser:
         """A part of a frame is there. Said of the moment when `next` has returned None."""
         return self._begun is not None or self._at < len(self._buffer)
 
+    @property
+    def receipt(self) -> str | None:
+        """What the frame asks for whose head was read, and whose body has not come or was refused."""
+        return None if self._begun is None else self._begun.headers.get("receipt")
+
     def feed(self, data: bytes) -> None:
         if self._at:
             del self._buffer[: self._at]

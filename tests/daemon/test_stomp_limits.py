@@ -255,6 +255,32 @@ def test_who_does_not_connect_in_time_is_cut_off(tmp_path: Path, said: bytes) ->
         assert (error["reason-code"], "no CONNECT" in error["message"]) == ("2009", True)
 
 
+@pytest.mark.parametrize(
+    ("rest", "words"),
+    [
+        (b"content-length:x\n\n", "content-length is"),
+        (b"content-length:999999999999\n\n", "MaxFrameLength"),
+        (b"content-length:1\n\nab", "comes no NUL"),
+        (b"\nand so", "not complete within"),
+    ],
+)
+def test_the_error_for_a_body_that_can_not_be_names_the_receipt_of_its_frame(
+    tmp_path: Path, rest: bytes, words: str
+) -> None:
+    with queue_manager(tmp_path, "A") as manager, serving(manager, HASTY) as server, server.client() as client:
+        client.raw(b"SEND\ndestination:A\nreceipt:r\\c1\n" + rest)
+        error = client.error()
+        assert (error["receipt-id"], words in error["message"]) == ("r:1", True)
+
+
+@pytest.mark.parametrize("head", [b"SEND\ndestination:A\nreceipt:1\nno header\n\n", b"receipt:1\n\n"])
+def test_the_error_for_a_head_that_can_not_be_read_names_no_receipt(tmp_path: Path, head: bytes) -> None:
+    with queue_manager(tmp_path, "A") as manager, serving(manager) as server, server.client() as client:
+        client.ask("SEND", b"x", destination="A")
+        client.raw(head)
+        assert "receipt-id" not in client.error().headers
+
+
 def test_a_frame_that_was_begun_must_come_to_its_end(tmp_path: Path) -> None:
     """Row 75."""
     with queue_manager(tmp_path, "A") as manager, serving(manager, HASTY) as server, server.client() as client:
