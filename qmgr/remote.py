@@ -91,9 +91,9 @@ class RemoteUnit:
     def id(self) -> int:
         """The number of the unit of work: unique over all restarts. Asks the daemon for it before the first call.
 
-        0 where the connection was lost before the daemon has told it.
+        0 where the connection was lost before the daemon has told it, or the unit has ended without any call.
         """
-        if not self._id and not self._link.broken:
+        if not self._id and not self._link.broken and self._state is ACTIVE:
             self._check()
             self._ask(wire.request(wire.BEGIN_UNIT, wire.BEGIN, self._number, "", b""))
         return self._id

@@ -291,6 +291,15 @@ def test_a_unit_of_work_whose_number_never_came_says_so(served: Served, connecti
     unit.backout()
 
 
+@pytest.mark.parametrize("end", ["commit", "backout"])
+def test_a_unit_of_work_that_ended_without_any_call_has_no_number(connection: qmgr.Connection, end: str) -> None:
+    unit = connection.begin()
+    getattr(unit, end)()
+    assert unit.id == 0
+    with pytest.raises(UnitOfWorkEnded):
+        unit.put("A", b"x")
+
+
 # ---- fencing
 
 
