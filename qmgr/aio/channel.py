@@ -15,6 +15,7 @@ from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.link import KILL_GRACE_S, Broken, Link, Target, too_many_wait
 from qmgr.targets import CONNECT_TIMEOUT_S, Remote
 
+OPENINGS = 32  # at a time: of sockets that have not joined yet the daemon closes the oldest where they are many
 OPEN_RETRIES_S = (0.01, 0.03, 0.1, 0.3)  # pauses, where there should be room for a channel
 CHECKS_PER_TIMEOUT = 10  # at most
 
@@ -151,6 +152,7 @@ class Pool:
         self._idle: list[Channel] = []
         self._all: set[Channel] = set()
         self._slots = asyncio.Semaphore(link.calls)  # for channels that are used, or being opened
+        self._openings = asyncio.Semaphore(OPENINGS)
         self._waiting_gets = 0
         self._timer: asyncio.TimerHandle | None = None  # of `_check_timeouts`
         _pools.add(self)
@@ -199,7 +201,8 @@ class Pool:
         try:
             while True:
                 try:
-                    return await self._join()
+                    async with self._openings:
+                        return await self._join()
                 except Unavailable as exc:
                     pause = next(pauses, None) if exc.reason == Reason.MAX_CONNS_LIMIT_REACHED else None
                     if pause is None:

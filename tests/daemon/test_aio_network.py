@@ -18,9 +18,10 @@ import pytest
 
 import qmgr.aio
 from qmgr import Reason, UowState, Xid, locations
-from qmgr.aio.channel import Pool
+from qmgr.aio.channel import OPENINGS, Pool
 from qmgr.aio.outside import Outside
 from qmgr.client import FIRST_PAGE
+from qmgr.daemon import strangers
 from qmgr.daemon.client import MAX_REMOTE_SOCKETS, Client
 from qmgr.errors import (
     BackedOut,
@@ -152,6 +153,22 @@ def test_of_calls_for_which_the_daemon_refuses_a_socket_only_the_surplus_is_refu
     with serving(tmp_path) as served, far(served, authentication=("NONE",)) as place:
         asyncio.run(main(f"qmgr://{place}"))
         assert bodies(served.manager, "B") == [b"kept"]
+
+
+def test_sockets_of_many_calls_at_once_do_not_crowd_each_other_out(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of sockets that have not joined yet the daemon closes the oldest: the calls of 300 tasks were refused by that."""
+    monkeypatch.setattr(strangers, "GRACE_NS", 0)
+    served.listener._strangers._most = OPENINGS
+
+    async def main() -> None:
+        async with asyncio.timeout(LONG), qmgr.aio.connect(NAME, data_path=served.path) as qm:
+            waiting = [asyncio.create_task(qm.get("A", wait=None)) for _ in range(300)]
+            await qm.put_many("A", [b"%d" % number for number in range(300)])
+            assert len({message.body for message in await asyncio.gather(*waiting)}) == 300
+
+    asyncio.run(main())
 
 
 def test_what_the_daemon_has_not_seen_yet_that_it_was_given_up_takes_nobodys_place(
