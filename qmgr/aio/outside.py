@@ -14,7 +14,7 @@ from qmgr.aio.pages import Answers, Browse, OutsideReplay
 from qmgr.aio.units import calling_task, cancel_later, forget, in_thread, running_loop, to_the_end
 from qmgr.client import MAX_UNKNOWN_UNITS
 from qmgr.errors import BackedOut, Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
-from qmgr.link import Broken, Link, Target, closed, decode_all, lost
+from qmgr.link import Broken, Link, NotSent, Target, closed, decode_all, lost
 from qmgr.message import Message, check_body
 from qmgr.remote import PARENTS_UNIT, check_bodies, leaves_open, maybe_in_doubt, wire_wait
 from qmgr.replay import Where
@@ -262,7 +262,7 @@ class Outside:
         try:
             return await (pool.take_to_wait() if waits else pool.take())
         except Broken as exc:
-            raise lost(self.name, exc) from exc
+            raise lost(self.name, NotSent(str(exc))) from exc
 
     async def _answer(self, answer: "asyncio.Future[list[bytes]]") -> list[bytes]:
         try:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 import qmgr.aio
-from qmgr import UowState, Xid
+from qmgr import Reason, UowState, Xid
 from qmgr.aio.channel import Channel, Pool
 from qmgr.aio.outside import Outside
 from qmgr.errors import BackedOut, Unavailable, UnitOfWorkEnded
@@ -228,6 +228,25 @@ def test_a_socket_of_a_session_that_is_lost_is_not_asked(served: Served) -> None
                 await committing
 
     asyncio.run(main())
+
+
+def test_a_put_that_stood_in_line_for_a_socket_of_a_session_that_is_lost_says_that_nothing_was_done(
+    served: Served,
+) -> None:
+    """It said that it may have been done, and who has to know looked for a message that was never sent."""
+
+    async def main() -> None:
+        async with connected(served) as qm:
+            async with no_socket(qm):
+                putting = asyncio.create_task(qm.put("A", b"x"))
+                await asyncio.sleep(0)  # it stands in line
+                pool_of(qm).close()
+            with pytest.raises(Unavailable, match="nothing of this call was done") as caught:
+                await putting
+            assert caught.value.reason is Reason.CONNECTION_BROKEN
+
+    asyncio.run(main())
+    assert bodies(served.manager, "A") == []
 
 
 # ---- nobody is there to end it
