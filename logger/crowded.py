@@ -8,13 +8,18 @@ three times slower by that.
 
 import os
 import threading
+from time import perf_counter_ns
 
-LOOKS = 500  # half a millisecond: who holds it for longer is worth sleeping for
+LOOKS = 500  # half a millisecond of the processor: who holds it for longer is worth sleeping for
+MOST_NS = 12_000_000  # many want the processor, or the GIL: who looks too seldom for that never finds it free
 
 
 def let_holder_go_on(lock: threading.Lock) -> None:
-    """Let other threads run until nobody holds the lock, or for LOOKS looks. Takes nothing and promises nothing."""
-    left = LOOKS
-    while left and lock.locked():
+    """Let other threads run until nobody holds the lock, for at most LOOKS looks and some MOST_NS.
+
+    Takes nothing and promises nothing.
+    """
+    left, until = LOOKS, perf_counter_ns() + MOST_NS
+    while left and lock.locked() and perf_counter_ns() < until:
         os.sched_yield()  # it lets go of the GIL
         left -= 1

@@ -31,7 +31,7 @@ EDGE = {
     "mmap": ["logger/disk.py"],
     "ctypes": ["logger/polled.py"],
     "os": ["logger/crowded.py", "logger/disk.py", "logger/polled.py", "qmgr/cli/", "qmgr/daemon/", "qmgr/sockets.py"],
-    "time": ["logger/clock.py", "logger/polled.py"],
+    "time": ["logger/clock.py", "logger/crowded.py", "logger/polled.py"],
     "io": ["qmgr/cli/"],
     "pathlib": [
         "qmgr/cli/",

@@ -1,5 +1,6 @@
 """Before a lock that many threads want."""
 
+import itertools
 import sys
 import threading
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ def no_switches() -> Iterator[None]:
 @pytest.mark.usefixtures("no_switches")
 def test_the_holder_goes_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowded, "LOOKS", WAITED_FOR)
+    monkeypatch.setattr(crowded, "MOST_NS", 600_000_000_000)
     watched, held = Watched(), threading.Event()
 
     def hold() -> None:
@@ -55,11 +57,15 @@ def test_the_holder_goes_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not holder.is_alive()
 
 
-def test_a_lock_that_nobody_gives_back_is_looked_at_so_often_and_no_more() -> None:
-    watched = Watched()
+@pytest.mark.parametrize(("look_ns", "looks"), [(1000, crowded.LOOKS), (5_000_000, 3)])
+def test_a_lock_that_nobody_gives_back_is_looked_at_so_often_or_so_long_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, look_ns: int, looks: int
+) -> None:
+    watched, times = Watched(), itertools.count(0, look_ns)
+    monkeypatch.setattr(crowded, "perf_counter_ns", lambda: next(times))
     with watched.lock:
         let_holder_go_on(watched)  # type: ignore[arg-type]
-    assert watched.looks == crowded.LOOKS
+    assert watched.looks == looks
 
 
 def test_a_free_lock_is_not_taken() -> None:

@@ -124,6 +124,7 @@ class Turns:
             return real(disk, kind, path, size)
 
         patch.setattr(SimDisk, "_step", step)
+        patch.setattr("logger.crowded.perf_counter_ns", lambda: self.clock.elapsed)
 
     def trace(self, frame: Any, event: str, arg: Any) -> None:
         """A function begins."""
