@@ -430,6 +430,8 @@ class Housekeeper:
             hindered = _hindrance(exc)
             self._report_no_secondary(exc)
         with self._awaiting(), self._one_at_a_time:
+            if not hindered and log.space.can_grow():  # a checkpoint that this one waited for has removed a secondary
+                return ""
             with log.lock:
                 space = log.space
                 if space.fits(log.buffer.tail, size, promise):

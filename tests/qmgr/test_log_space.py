@@ -447,6 +447,34 @@ def test_row_22_secondaries_come_when_they_are_needed_and_go_again() -> None:
     assert bodies(world.qm, "A") == [b"x"]
 
 
+def test_row_22_a_put_brings_a_secondary_in_again_that_the_checkpoint_it_waited_for_has_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another call had brought it in meanwhile, so this one first found that there may be no more."""
+    world = World(log_secondary_files=1)
+    qm = world.qm
+    qm.define_queue("A")
+    qm.put("A", bytes(150_000))
+    qm.checkpoint()  # the head can't move on, and the primaries have no room for what follows
+    assert qm.status().log.files == 2
+    housekeeper, log = qm._housekeeper, qm._engine.log
+    grow = housekeeper._grow
+    found: list[bool] = []
+
+    def too_late(spare: bool) -> bool:
+        if found:
+            return grow(spare)
+        assert log.grow()
+        found.append(grow(spare))
+        assert log.release_secondary() == 1
+        return found[0]
+
+    monkeypatch.setattr(housekeeper, "_grow", too_late)
+    qm.put("A", bytes(340_000))
+    assert found == [False]
+    assert qm.status().log.files == 3
+
+
 def test_a_secondary_that_can_not_be_removed_stays_and_nothing_else_happens() -> None:
     world = World(log_secondary_files=3)
     world.qm.define_queue("A")
