@@ -44,6 +44,7 @@ class Repair:
     interrupted: bool = False  # a repair before this one was; it is completed first
     overtaken: str = ""  # the directory of an interrupted repair that does not fit the files any more
     loses: tuple[str, ...] = ()  # what completing the interrupted one loses, which was not accepted this time
+    lost: tuple[str, ...] = ()  # what completing it has lost
     saved: str = ""  # the directory with the originals of what was changed
     report: RestartReport | None = None  # of the start that ends a repair
 
@@ -61,7 +62,7 @@ class Repair:
             )
         found = self.examination.lines()
         said += found
-        said += [line for line in self.loses if line not in found]
+        said += [line for line in (*self.loses, *self.lost) if line not in found]
         if not found and not self.interrupted:
             said.append("There is nothing to repair.")
         if self.saved:
@@ -100,13 +101,15 @@ def repair(
     data_path: Path | None = None,
     log_path: Path | None = None,
     accept_loss: bool = False,
+    before: Callable[[Repair], object] = lambda _: None,
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Repair:
     """Do what `check` says, then start the queue manager and end it in order.
 
     Nothing is done when nothing is wrong, when nothing can be done, and, without `accept_loss`, when anything would be
-    lost. `log_path`: where logs are, when there is no qm.ini to say it. Raises InUse, Damaged, Unavailable.
+    lost. `before` hears what will be done and lost when nothing is changed yet. `log_path`: where logs are, when there
+    is no qm.ini to say it. Raises InUse, Damaged, Unavailable.
     """
     disk = disk or PosixDisk()
     with translated(name, "repaired"):
@@ -117,7 +120,7 @@ def repair(
         refuse_root(disk, location.data_dir, name)
         held = own(disk, location, log.path, command="qm repair")
         try:
-            done = _mend(disk, location, log, accept_loss)
+            done = _mend(disk, location, log, accept_loss, before)
         finally:
             held.release()
     if not done.saved:
@@ -141,7 +144,9 @@ def _left_alone(disk: Disk, location: Location, left: str) -> Repair:
     return Repair(examination=_examine(disk, location), interrupted=True, loses=tuple(mend.loses(disk, left)))
 
 
-def _mend(disk: Disk, location: Location, log: LogConfig, accept_loss: bool) -> Repair:
+def _mend(
+    disk: Disk, location: Location, log: LogConfig, accept_loss: bool, before: Callable[[Repair], object]
+) -> Repair:
     """Complete an interrupted repair, examine, and repair what was found: what loses something only if `accept_loss`.
 
     The caller owns the files.
@@ -150,18 +155,22 @@ def _mend(disk: Disk, location: Location, log: LogConfig, accept_loss: bool) -> 
     if left and not mend.fits(disk, left, log):
         mend.finish(disk, left)
         left, overtaken = "", left
+    lost: tuple[str, ...] = ()
     if left:
-        if mend.loses(disk, left) and not accept_loss:  # it was, by somebody else, or before files were found
+        lost = tuple(mend.loses(disk, left))
+        if lost and not accept_loss:  # it was, by somebody else, or before files were found
             return _left_alone(disk, location, left)
+        before(Repair(examination=Examination(findings=()), interrupted=True, lost=lost))
         mend.carry_out(disk, left, log.path)
     examination = _examine(disk, location)
     saved = left
     if examination.changes and not examination.refused and (accept_loss or examination.lost is None):
+        before(Repair(examination=examination, interrupted=bool(left), overtaken=overtaken, lost=lost))
         saved = mend.prepare(disk, location.data_dir, log, examination)
         mend.carry_out(disk, saved, log.path)
     elif examination.changes or examination.refused:
         saved = ""
-    return Repair(examination=examination, interrupted=bool(left), overtaken=overtaken, saved=saved)
+    return Repair(examination=examination, interrupted=bool(left), overtaken=overtaken, lost=lost, saved=saved)
 
 
 def _examine(disk: Disk, location: Location) -> Examination:

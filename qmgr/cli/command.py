@@ -58,6 +58,9 @@ COMMON_CODES = {
 }
 
 
+_untold: list[OSError] = []  # why `tell` could not print, in the command that runs
+
+
 class Failure(Exception):
     """The command ends with `code`; its reason is a line `AMQnnnnE: sentence`."""
 
@@ -200,6 +203,7 @@ class _Format(argparse.RawDescriptionHelpFormatter):
 def printed(run: Callable[[], int], *, quiet: bool = False) -> int:
     """Do `run`, which prints; return its exit code, or that of what went wrong, having said so on stderr."""
     _make_printable()
+    _untold.clear()
     code, text = _attempt(run)
     if (lost := _flushed(done=code == 0)) and not text:  # what went wrong before is the better answer
         code, text = lost
@@ -324,6 +328,14 @@ def complain(text: str) -> None:
             print(typed(" ".join(text.split("\n"))), file=sys.stderr, flush=True)
 
 
+def tell(text: str) -> None:
+    """Print a line at once, in the midst of work that goes on: what is wrong with stdout is said at the end of it."""
+    try:
+        print(text, flush=True)
+    except OSError as exc:
+        _untold.append(exc)
+
+
 def typed(text: str) -> str:
     """The text with bytes that are no UTF-8, as a name may have that somebody has typed, shown as bytes: \\xff."""
     return re.sub(r"\\udc([89a-f][0-9a-f])", r"\\x\1", text.encode("utf-8", "backslashreplace").decode())
@@ -342,6 +354,8 @@ def _flushed(*, done: bool) -> tuple[int, str] | None:
         return None
     try:
         sys.stdout.flush()
+        if _untold:
+            raise _untold[0]
         return None
     except OSError as exc:
         with contextlib.suppress(OSError):

@@ -3,7 +3,7 @@
 import argparse
 
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
+from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser, tell
 from qmgr.cli.crtmqm import BAD_LOG_PATH, LINEAR, log_directory
 from qmgr.errors import IniError, InUse, Mistake, NameError_, Reason, Unavailable
 from qmgr.migration import migrate_log
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     log_type = "circular" if args.lc else "linear" if management else None
     try:
         migrate_log(
-            args.m, data_path=args.data_path, log_type=log_type, log_management=management, log_path=args.ld, say=print
+            args.m, data_path=args.data_path, log_type=log_type, log_management=management, log_path=args.ld, say=tell
         )
     except InUse as exc:
         raise access.still_runs(args.m, exc) from exc
@@ -38,10 +38,10 @@ def run(args: argparse.Namespace) -> int:
             raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log can't be in {args.ld}: {exc}") from exc
         raise
     if management:
-        print(
+        tell(
             "Its queues can be recovered once they have media images, some seconds after the next start (or rcdmqimg)."
         )
-    print(f"The log of queue manager {args.m!r} is as it should be; it can be started.")
+    tell(f"The log of queue manager {args.m!r} is as it should be; it can be started.")
     return 0
 
 

@@ -14,6 +14,7 @@ from qmgr.cli.command import (
     Parser,
     absolute,
     complain,
+    tell,
 )
 from qmgr.errors import InUse
 from qmgr.missing import away, unfinished
@@ -42,16 +43,24 @@ def run(args: argparse.Namespace) -> int:
         )
     if half := unfinished(access.DISK, location):
         raise Failure(NAME_ERROR, "AMQ7048E", f"{half}.")
+    said: list[str] = []
+
+    def say(done: repairing.Repair) -> None:
+        """Print what was not said yet: all that is found and lost before anything is changed, which may fail."""
+        for line in done.lines():
+            if line not in said:
+                said.append(line)
+                tell(line)
+
     where = {"data_path": args.data_path, "log_path": args.ld}
     try:
         if args.check:
             done = repairing.check(args.m, **where)
         else:
-            done = repairing.repair(args.m, **where, accept_loss=args.accept_loss)
+            done = repairing.repair(args.m, **where, accept_loss=args.accept_loss, before=say)
     except InUse as exc:
         raise access.still_runs(args.m, exc) from exc
-    for line in done.lines():
-        print(line)
+    say(done)
     return _code(args, done)
 
 

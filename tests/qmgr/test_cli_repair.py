@@ -1,13 +1,17 @@
 """migmqlog and qm repair, run as people run them: exit codes, what they say, and never a traceback."""
 
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 import qmgr
+from qmgr import repairing
+from qmgr.cli.main import qm
 from tests.qmgr.test_cli import SMALL, Run, data, owner, run  # noqa: F401  fixtures
 
 XID = qmgr.Xid(5067085, b"global", b"")
@@ -46,6 +50,50 @@ def test_to_linear_elsewhere_and_back(run: Run, data: Path, made: Path, tmp_path
     assert done.returncode == 0 and done.stdout.startswith("Media recovery ends here: ")
     assert holds(data) == (19, 1)
     assert run("migmqlog -m QM1").stdout == "The log of queue manager 'QM1' is as it should be; it can be started.\n"
+
+
+def test_nobody_who_reads_what_it_says_does_not_stop_it(run: Run, data: Path, made: Path) -> None:  # noqa: F811
+    """Nor a full disk behind stdout: neither is a fault of the log."""
+    env = {**os.environ, "QMGR_DATA_PATH": str(data)}
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open("/dev/full", "w") as full, os.fdopen(write_end, "w") as pipe:
+        streams = {"capture_output": False, "stderr": subprocess.PIPE, "env": env}
+        done = run("migmqlog -m QM1 -ll", stdout=pipe, **streams)
+        assert (done.returncode, done.stderr) == (141, "")
+        done = run("migmqlog -m QM1 -lc", stdout=full, **streams)
+        why = "the command did its work, but standard output can't be written: No space left on device."
+        assert (done.returncode, done.stderr) == (71, f"AMQ7002S: {why}\n")
+        assert "LogType=CIRCULAR" in (data / "qmgrs" / "QM1" / "qm.ini").read_text()
+        (made / "amqhlctl.lfh").unlink()
+        done = run("repair -m QM1", stdout=full, **streams)
+        assert (done.returncode, done.stderr) == (71, f"AMQ7002S: {why}\n")
+    assert holds(data) == (19, 1)
+
+
+def test_a_repair_says_what_it_loses_before_it_loses_it(
+    run: Run,  # noqa: F811
+    data: Path,  # noqa: F811
+    made: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also where the start and the end behind it fail, after which a second repair finds nothing."""
+    with qmgr.start("QM1", data_path=str(data)) as manager:
+        manager.resolve(XID, commit=True)  # it would hold the log from before the checkpoint
+    shutil.rmtree(made / "active")
+    checked = run("repair --check -m QM1")
+    assert checked.returncode == 20 and "\nLost: " in checked.stdout
+
+    def start(*_: object, **__: object) -> NoReturn:
+        raise qmgr.Unavailable("no", reason=qmgr.Reason.STORAGE_MEDIUM_FULL, name="QM1")
+
+    monkeypatch.setattr(repairing, "start", start)
+    monkeypatch.setenv("QMGR_DATA_PATH", str(data))
+    assert qm(["repair", "-m", "QM1", "--accept-loss"]) == 70
+    assert capsys.readouterr().out == checked.stdout
+    monkeypatch.undo()
+    assert run("repair -m QM1").stdout == "There is nothing to repair.\n"
 
 
 def test_a_log_that_did_not_end_in_order_is_not_migrated(run: Run, data: Path, made: Path) -> None:  # noqa: F811

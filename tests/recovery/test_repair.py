@@ -1703,6 +1703,29 @@ def test_an_archive_that_can_not_be_looked_at_keeps_nobody_from_a_repair_that_do
     assert kind == "list"
 
 
+def test_what_a_repair_loses_is_said_before_anything_is_changed() -> None:
+    """Else nobody hears of it where the repair, or the end of the queue manager behind it, is interrupted."""
+    life, _ = struck(of("linear-killed"), one_missing)
+    wanted, before = check(life).lines(), everything(life.disk)
+
+    def said(done: Repair) -> None:
+        assert done.lines() == wanted and any(line.startswith("Lost: ") for line in wanted)
+        assert everything(life.disk) == before
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        repairing.repair(
+            NAME,
+            data_path=DATA_PATH,
+            log_path=LOG_PATH,
+            accept_loss=True,
+            before=said,
+            disk=life.disk,
+            clock=life.clock,
+        )
+    assert repair(life, accept_loss=True).saved
+
+
 @pytest.mark.parametrize("case", ["circular-killed", "linear-killed"])
 def test_a_repair_that_was_interrupted_needs_the_word_for_what_it_loses_again(case: str) -> None:
     past = of(case)
@@ -1714,6 +1737,7 @@ def test_a_repair_that_was_interrupted_needs_the_word_for_what_it_loses_again(ca
     assert everything(life.disk) == before
     done = repair(life, accept_loss=True)
     assert done.interrupted and done.saved == f"{HOME}/repair-1"
+    assert done.lost == found.loses and set(done.lost) <= set(done.lines()), "nobody may have heard of it yet"
 
 
 def test_a_repair_that_was_interrupted_goes_on_in_a_copy_and_changes_nothing_of_the_original() -> None:
