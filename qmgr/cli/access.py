@@ -279,7 +279,7 @@ def queue_names(location: Location) -> dict[int, str]:
     try:
         _, state = control.read(DISK, f"{log_dir(location)}/{control.NAME}")
         _, catalogue = checkpoint.read_files(DISK, location.data_dir, state.log_id)[0]
-    except (LogError, RecoveryError):
+    except (LogError, RecoveryError, OSError):  # it is not the log, which can be read without
         return {}
     definitions = [json.loads(line).get("definition") for line in catalogue]
     return {each["id"]: each["name"] for each in definitions if each}

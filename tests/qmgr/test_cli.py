@@ -916,6 +916,20 @@ def test_what_is_not_in_doubt_is_not_resolved(run: Run, in_doubt: tuple[qmgr.Xid
 # dmpmqlog
 
 
+def test_a_log_is_dumped_though_its_checkpoint_file_can_not_be_read(
+    run: Run, data: Path, in_doubt: tuple[qmgr.Xid, qmgr.Xid]
+):
+    """Which has only the names of queues that were defined before the log that there is."""
+    whole = run("dmpmqlog -b -m QM1")
+    for name in ("amqalchk.fil", "amqalchk.old"):
+        path = data / "qmgrs" / "QM1" / name
+        path.unlink(missing_ok=True)
+        path.mkdir()
+    done = run("dmpmqlog -b -m QM1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("LOG RECORD - LSN <") == whole.stdout.count("LOG RECORD - LSN <")
+
+
 def test_the_log_is_dumped_as_text_and_json(run: Run, in_doubt: tuple[qmgr.Xid, qmgr.Xid]):
     text = run("dmpmqlog -b -m QM1")
     assert (text.returncode, text.stderr) == (0, "")
