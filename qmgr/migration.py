@@ -174,6 +174,9 @@ class _Migration:
             return
         if new.startswith(f"{old}/") or old.startswith(f"{new}/"):
             raise Mistake(f"the log can't move from {old} to {new}: one of them lies in the other")
+        data = self._disk.real_path(self._location.data_dir)
+        if f"{data}/".startswith(f"{self._disk.real_path(new)}/"):  # whose lock is taken: that would name this command
+            raise Mistake("the log can't lie where the data is, nor in a directory above that; give another path")
         refuse_inside_another(self._disk, new, self._location)
         self._check_ini_writable({"LogPath": new})
         disk, archive = self._disk, _config(self._disk, self._location).log.archive_path

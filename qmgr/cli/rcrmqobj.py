@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failure(
             BAD_ARGUMENTS, "AMQ7006E", f"-t {args.t} needs a name, or its start and *, which may be '*' alone."
         )
-    args.name = args.name or "*"
+    args.name = "*" if args.name is None else args.name
     tally = objects.Tally(CODES, quiet=args.z)
     with access.started(name, args.data_path) as manager:
         if args.t != objects.ON_ANY_LOG:

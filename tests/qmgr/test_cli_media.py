@@ -559,6 +559,17 @@ def test_from_circular_to_linear_and_back(run: Run, data: Path, tmp_path: Path) 
         assert manager.get("A").body == b"kept"
 
 
+def test_a_log_does_not_move_to_where_the_data_is(made: Path, run: Run) -> None:
+    _, err = run(f"migmqlog -m QM1 -ld {made / 'qmgrs'}", 100)
+    assert "the log can't lie where the data is, nor in a directory above that; give another path" in err
+    assert (made / "log" / "QM1" / "amqhlctl.lfh").exists()
+
+
+def test_no_name_at_all_builds_no_queue_again(made: Path, run: Run) -> None:
+    """As of a variable that is not set: it would take the non-persistent messages of all queues."""
+    assert run("rcrmqobj -m QM1 -t ql ''", 128) == ("", "AMQ7085E: queue manager 'QM1' has no object '' of type ql.\n")
+
+
 def test_migmqlog_refuses_in_a_line(made: Path, run: Run, environment: dict[str, str]) -> None:
     for words, code, says in (
         ("-m NONE -lc", 72, "AMQ7048E"),
