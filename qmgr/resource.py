@@ -56,7 +56,10 @@ class Resource(Store):
         except QueueDamaged as exc:
             if not fields["damaged"] and queue.image is None:
                 self._refuse_if_away(queue.name)
-            self.damage(queue, exc)
+            if fields["damaged"] and not exc.path:  # missing, as it was set aside: that says less than why
+                queue.damage(fields["damaged"])
+            else:
+                self.damage(queue, exc)
 
     def _refuse_if_away(self, queue: str) -> None:
         """Raise Unavailable where all files of queues are missing: it is rather their file system that is away.

@@ -1381,6 +1381,27 @@ def test_row_41_a_damaged_segment_costs_its_queue_and_no_other(how: str) -> None
     assert bodies(world.qm, "B") == [b"of another queue"]
 
 
+def test_row_41_restarts_still_say_what_was_wrong_with_a_segment_that_was_set_aside() -> None:
+    """Its file is missing from then on, which would tell an operator to look for it."""
+    world = deep_world()
+    fill(world, range(300))
+    path = files(world.disk, f"{DATA}/qmgrs/{NAME}/queues/A")[-1]
+    harm(world, path, PAGE + 30)
+    with pytest.raises(qmgr.Damaged):
+        bodies(world.qm, "A")
+    why = world.qm.queue("A").damaged
+    assert path in why and "is damaged in the" in why
+    world.qm.checkpoint()
+    for again in (world.crash, world.restart, world.restart):
+        again()
+        assert world.qm.queue("A").damaged == why
+    other = next(one for one in files(world.disk, f"{DATA}/qmgrs/{NAME}/queues/A") if one.endswith(".seg"))
+    harm(world, other, 20)  # what is found later is said, and set aside as well
+    world.restart()
+    assert f"segment {other} is not segment" in world.qm.queue("A").damaged
+    assert f"{other}.damaged" in world.disk.files()
+
+
 def test_row_41_a_damaged_queue_is_not_deleted_while_a_unit_in_doubt_has_used_it() -> None:
     """A later restart reads again what the unit of work has done, and has to know the queue."""
     world = deep_world()
