@@ -17,7 +17,8 @@ MOST_NS = 12_000_000  # many want the processor, or the GIL: who looks too seldo
 def let_holder_go_on(lock: threading.Lock) -> None:
     """Let other threads run until nobody holds the lock, for at most LOOKS looks and some MOST_NS.
 
-    Takes nothing and promises nothing.
+    Takes nothing and promises nothing. Callers look once themselves, since most find it free, and a call of ours costs
+    more than a look.
     """
     left, until = LOOKS, perf_counter_ns() + MOST_NS
     while left and lock.locked() and perf_counter_ns() < until:
