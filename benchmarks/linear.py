@@ -36,8 +36,8 @@ from logger.archive import Archive
 from logger.archive_plan import Action, Plan
 from logger.clock import SystemClock
 from logger.compressed import Compression
-from logger.disk import PosixDisk
 from logger.history import Form, History
+from logger.posix_disk import PosixDisk
 from qmgr.cli.command import SaysItsHelp
 from qmgr.ini import parse
 from qmgr.retention import Pace

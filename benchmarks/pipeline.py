@@ -30,8 +30,9 @@ from benchmarks.deep import MB, quartiles
 from benchmarks.measure import Figure, Wanted, at_least, at_most
 from benchmarks.memory import highest, resident
 from logger import frame
-from logger.disk import PAGE, PosixDisk, PosixFile
+from logger.disk import PAGE
 from logger.extent import DATA, ExtentHeader, file_name, linear_number
+from logger.posix_disk import PosixDisk, PosixFile
 from pipeline import dividing, finding, naming, rows, session
 from pipeline.dividing import Part
 from pipeline.filters import EVERYTHING, Filters

@@ -34,7 +34,8 @@ from logger.archive_plan import (
     plan_remove,
 )
 from logger.compressed import CHUNK_BYTES, NEW_SUFFIX, Compression, compress, compression_of, open_plain
-from logger.disk import Disk, File, advice, make_and_keep_dirs, read_whole, replace_file
+from logger.disk import Disk, File
+from logger.disk_errors import advice
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.extent import linear_number
 from logger.history import (
@@ -48,6 +49,7 @@ from logger.history import (
     read_header,
 )
 from logger.progress import GiveWay, Progress, no_pause, no_progress
+from logger.whole_files import make_and_keep_dirs, read_whole, replace_file
 
 NeededFrom = Callable[[], Mapping[str, int]]
 

@@ -7,13 +7,14 @@ from logger import claims, control, extent, notices, undone
 from logger.circular import Ring
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
-from logger.disk import PAGE, Disk, File, drop_dir, make_dirs
+from logger.disk import PAGE, Disk, File
 from logger.errors import LaterFormat, LogDamaged
 from logger.extent import ExtentHeader
 from logger.extents import Extents
 from logger.history import History, is_extent_or_index
 from logger.linear import REUSABLE, Line
 from logger.reader import Guard, LogReader, unguarded
+from logger.whole_files import drop_dir, make_dirs
 
 
 def control_path(directory: str) -> str:

@@ -8,9 +8,10 @@ at the same time both see the other's, and both let go. A directory that holds a
 import contextlib
 import re
 
-from logger.disk import Disk, read_whole, replace_file, write_whole
+from logger.disk import Disk
 from logger.errors import ArchiveFailed, LogDamaged
 from logger.history import extent_number, read_header
+from logger.whole_files import read_whole, replace_file, write_whole
 
 MARK = re.compile(r"([0-9a-f]{32})\.log-id")
 USED = "amqharch.dir"  # beside the control file: the archives that a log has used, one path a line

@@ -18,8 +18,9 @@ import attrs
 
 from logger.config import LogType
 from logger.crc import crc32
-from logger.disk import Disk, File, write_whole
+from logger.disk import Disk, File
 from logger.errors import LogDamaged, refuse_later
+from logger.whole_files import write_whole
 
 HEADER = struct.Struct("<8sIIQ")
 MAGIC = b"QMGRCTL1"

@@ -24,8 +24,9 @@ import struct
 import attrs
 
 from logger.crc import crc32
-from logger.disk import HUGE_PAGE, PAGE, Disk, File
+from logger.disk import PAGE, Disk, File
 from logger.errors import refuse_later
+from logger.posix_disk import HUGE_PAGE
 from logger.progress import GiveWay, no_pause
 
 HEADER = struct.Struct("<8sII16sQQI4xQ64x")

@@ -12,11 +12,12 @@ import attrs
 from logger import control, extent, lsn
 from logger.border import suspect_files
 from logger.crc import crc32
-from logger.disk import PAGE, Disk, File, make_and_keep_dirs
+from logger.disk import PAGE, Disk, File
 from logger.errors import LogDamaged
 from logger.extent import Extent, ExtentHeader, decode_header, file_name, is_blank, number_of
 from logger.progress import GiveWay, no_pause
 from logger.reader import latest_part
+from logger.whole_files import make_and_keep_dirs
 
 Table = tuple[tuple[int, int], ...]
 

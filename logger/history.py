@@ -17,7 +17,8 @@ import attrs
 from logger import extent, lsn, undone
 from logger.compressed import NEW_SUFFIX, Compression, ReadOnly, compression_of, open_plain, read_table
 from logger.crc import crc32
-from logger.disk import NO_DESCRIPTORS, Disk, File
+from logger.disk import Disk, File
+from logger.disk_errors import NO_DESCRIPTORS
 from logger.errors import ExtentGone, LogDamaged
 from logger.extent import DATA, FILE_NUMBERS, ExtentHeader, decode_header, file_name, linear_number, number_of
 from logger.reader import Guard, LogReader, first_frame, unguarded

@@ -19,7 +19,8 @@ from logger.buffer import LogBuffer
 from logger.clock import Clock
 from logger.config import LogConfig, LogSync, LogType
 from logger.control import ControlFile, ControlState
-from logger.disk import NO_SPACE, PAGE, Buffer, Disk
+from logger.disk import PAGE, Buffer, Disk
+from logger.disk_errors import NO_SPACE
 from logger.errors import LogClosed, LogFailed, NotAsConfigured
 from logger.extent import Extent
 from logger.extents import Extents

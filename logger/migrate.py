@@ -17,11 +17,12 @@ from logger.at_rest import active_path, claimed_by_another, control_path, read_o
 from logger.claims import USED, claim, mark_name
 from logger.config import LogType
 from logger.control import ControlFile, ControlState
-from logger.disk import Disk, drop_dir, make_and_keep_dirs, make_dirs, read_whole, size_of, write_whole
+from logger.disk import Disk
 from logger.errors import LogClosed, LogDamaged
 from logger.extent import FILE_NUMBERS, ExtentHeader, decode_header, file_name, linear_number
 from logger.history import extent_number, is_extent_or_index, read_header
 from logger.linear import REUSABLE
+from logger.whole_files import drop_dir, make_and_keep_dirs, make_dirs, read_whole, size_of, write_whole
 
 CHUNK_BYTES = 1 << 20
 MOVED_FROM = "moved.from"

@@ -8,7 +8,8 @@ import json
 from typing import Any
 
 from logger.crc import crc32
-from logger.disk import Disk, read_whole, replace_file
+from logger.disk import Disk
+from logger.whole_files import read_whole, replace_file
 
 NAME = "amqharch.fil"  # beside the control file
 

@@ -26,8 +26,9 @@ from typing import Any
 import attrs
 
 from logger.crc import crc32
-from logger.disk import Disk, read_whole, replace_file
+from logger.disk import Disk
 from logger.errors import LogDamaged
+from logger.whole_files import read_whole, replace_file
 
 NAME = "amqharch.und"
 

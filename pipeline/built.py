@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from logger.crc import crc32
-from logger.disk import Disk, PosixDisk
+from logger.disk import Disk
+from logger.posix_disk import PosixDisk
 from pipeline import finding
 from pipeline.images import columns_of, records_of
 from pipeline.log_files import LogFiles

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import attrs
 
 from logger import lsn
-from logger.disk import Disk, PosixDisk
+from logger.disk import Disk
 from logger.errors import LogDamaged
+from logger.posix_disk import PosixDisk
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
 from pipeline.log_files import LogFiles
 from pipeline.naming import named_within

@@ -8,9 +8,11 @@ import attrs
 from logger import control
 from logger.claims import used_archives
 from logger.config import LogType
-from logger.disk import Disk, PosixDisk, absolute_path, read_whole
+from logger.disk import Disk
 from logger.errors import LogDamaged, LogError
 from logger.history import extent_number, read_header
+from logger.posix_disk import PosixDisk, absolute_path
+from logger.whole_files import read_whole
 from pipeline.log_files import LogFiles
 from qmgr import ini, locations
 from recovery import checkpoint

@@ -14,8 +14,9 @@ import attrs
 import pyarrow as pa
 
 from logger import lsn as lsns
-from logger.disk import Disk, PosixDisk
+from logger.disk import Disk
 from logger.errors import LogDamaged
+from logger.posix_disk import PosixDisk
 from logger.reader import Record
 from pipeline.details import texts
 from pipeline.dividing import Part, plan

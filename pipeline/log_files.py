@@ -13,10 +13,11 @@ import attrs
 import numpy as np
 
 from logger import control, lsn
-from logger.disk import Disk, PosixDisk
+from logger.disk import Disk
 from logger.errors import ExtentGone, LogDamaged, LogError
 from logger.frame import BACK_MAX
 from logger.history import History
+from logger.posix_disk import PosixDisk
 from pipeline.filters import EVERYTHING, Filters, Wanted, wanted
 from pipeline.opened import Extents, Retries
 from pipeline.operations import Batch, of_record, of_window

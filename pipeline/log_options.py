@@ -10,9 +10,10 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from logger import lsn
-from logger.disk import Disk, PosixDisk
+from logger.disk import Disk
 from logger.errors import NotInLog
 from logger.extent import file_name, linear_number
+from logger.posix_disk import PosixDisk
 from pipeline.filters import EVERYTHING, Filters
 from pipeline.finding import find
 from pipeline.log_files import LogFiles

@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from logger import lsn
-from logger.disk import PosixDisk
 from logger.errors import ExtentGone, LogDamaged
+from logger.posix_disk import PosixDisk
 from pipeline import worker
 from pipeline.dividing import divided
 from pipeline.log_files import LogFiles

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from logger.disk import Disk, PosixDisk, absolute_path, read_whole, replace_file
+from logger.disk import Disk
+from logger.posix_disk import PosixDisk, absolute_path
+from logger.whole_files import read_whole, replace_file
 from pipeline.paths import GLOB_CHARS, local
 from qmgr.errors import Mistake
 

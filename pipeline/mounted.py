@@ -4,8 +4,9 @@ import contextlib
 import platform
 from collections.abc import Iterator
 
-from logger.disk import Disk, PosixDisk
+from logger.disk import Disk
 from logger.errors import LogDamaged, LogError
+from logger.posix_disk import PosixDisk
 from pipeline.log_files import LogFiles
 
 

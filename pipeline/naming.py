@@ -10,9 +10,10 @@ import struct
 import attrs
 import numpy as np
 
-from logger.disk import Disk, PosixDisk
+from logger.disk import Disk
 from logger.errors import LogDamaged
 from logger.frame import HEADER
+from logger.posix_disk import PosixDisk
 from pipeline.columns import Columns, Names
 from pipeline.details import definitions
 from pipeline.filters import Filters, wanted

@@ -34,7 +34,8 @@ from pyspark.sql.types import (
 )
 
 from logger.clock import SystemClock
-from logger.disk import PosixDisk, absolute_path, replace_file
+from logger.posix_disk import PosixDisk, absolute_path
+from logger.whole_files import replace_file
 from pipeline import marks
 from pipeline.fingerprint import Fingerprint
 from pipeline.marks import Key, Manager, Unit

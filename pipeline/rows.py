@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from logger.disk import Disk, PosixDisk
+from logger.disk import Disk
 from logger.errors import LogDamaged
 from logger.extent import file_name, linear_number
+from logger.posix_disk import PosixDisk
 from pipeline import log_files
 from pipeline.columns import Columns, Names
 from pipeline.dividing import Part

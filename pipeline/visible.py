@@ -14,9 +14,10 @@ import attrs
 
 from logger import control, lsn
 from logger.clock import SystemClock
-from logger.disk import Disk, PosixDisk
+from logger.disk import Disk
 from logger.errors import LogDamaged, LogError
 from logger.history import History, Place
+from logger.posix_disk import PosixDisk
 from logger.reader import Record
 from pipeline.log_files import LogFiles
 from recovery import extent_index, replay

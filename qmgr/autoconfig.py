@@ -7,7 +7,8 @@ import errno
 
 import attrs
 
-from logger.disk import Disk, read_whole
+from logger.disk import Disk
+from logger.whole_files import read_whole
 from qmgr import ini
 from qmgr.configuration import Config
 from qmgr.errors import IniError

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar, Unpack
 
 from logger.archive import Outcome
-from logger.disk import Path
+from logger.posix_disk import Path
 from logger.progress import Progress, no_progress
 from qmgr import link as links
 from qmgr import sockets, targets, values, wire

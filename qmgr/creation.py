@@ -14,17 +14,9 @@ from logger import at_rest
 from logger.claims import owners
 from logger.clock import Clock, SystemClock
 from logger.config import LogConfig, LogSync, LogType, WriteIntegrity, chosen
-from logger.disk import (
-    NO_DIR_SYNC,
-    Disk,
-    Path,
-    PosixDisk,
-    drop_dir,
-    make_and_keep_dirs,
-    make_dirs,
-    read_whole,
-    replace_file,
-)
+from logger.disk import Disk
+from logger.posix_disk import Path, PosixDisk
+from logger.whole_files import NO_DIR_SYNC, drop_dir, make_and_keep_dirs, make_dirs, read_whole, replace_file
 from qmgr import ini, locations, mqsini
 from qmgr.errors import (
     AlreadyExists,

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from logger.crowded import let_holder_go_on
-from logger.disk import advice
+from logger.disk_errors import advice
 from logger.errors import LogError
 from qmgr import verbs
 from qmgr.due import Waiter

@@ -15,7 +15,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 from logger.config import LogType
-from logger.disk import NO_DESCRIPTORS, PAGE, RETRYABLE, advice
+from logger.disk import PAGE
+from logger.disk_errors import NO_DESCRIPTORS, RETRYABLE, advice
 from logger.errors import LogDamaged, LogError
 from logger.space import NO_LIMIT
 from qmgr.engine import Engine

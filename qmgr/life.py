@@ -11,8 +11,9 @@ import json
 
 import attrs
 
-from logger.disk import Disk, Locks, read_whole
+from logger.disk import Disk, Locks
 from logger.errors import LogInUse
+from logger.whole_files import read_whole
 from qmgr.errors import InUse
 from qmgr.locations import Location, running
 

@@ -2,7 +2,8 @@
 
 import attrs
 
-from logger.disk import Disk, Path, home_path, user_data_path
+from logger.disk import Disk
+from logger.posix_disk import Path, home_path, user_data_path
 from qmgr.errors import Mistake, Reason, quoted
 from qmgr.objects import check_name, mangle
 

@@ -8,7 +8,8 @@ from typing import Any, NoReturn, Self, Unpack
 import attrs
 
 from logger.clock import Clock, SystemClock
-from logger.disk import Disk, Path, PosixDisk
+from logger.disk import Disk
+from logger.posix_disk import Path, PosixDisk
 from logger.progress import Progress, no_progress
 from qmgr import locations, mqsc
 from qmgr.consume import Consumer

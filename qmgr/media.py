@@ -16,10 +16,12 @@ import attrs
 
 from logger import lsn
 from logger.config import LogType
-from logger.disk import NO_SPACE, PAGE, advice, make_dirs
+from logger.disk import PAGE
+from logger.disk_errors import NO_SPACE, advice
 from logger.errors import LogClosed, LogError
 from logger.log import Log
 from logger.progress import Progress, no_progress
+from logger.whole_files import make_dirs
 from qmgr.engine import Engine
 from qmgr.entry import Entry
 from qmgr.errors import (

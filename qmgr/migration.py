@@ -6,8 +6,10 @@ from collections.abc import Callable
 from logger import control, lsn, migrate
 from logger.at_rest import control_path
 from logger.config import LogType, chosen
-from logger.disk import Disk, Path, PosixDisk, drop_dir, home_path, make_dirs, read_whole, replace_file
+from logger.disk import Disk
 from logger.errors import LogDamaged
+from logger.posix_disk import Path, PosixDisk, home_path
+from logger.whole_files import drop_dir, make_dirs, read_whole, replace_file
 from qmgr import ini, locations
 from qmgr.errors import Mistake
 from qmgr.ini import Config, LogManagement

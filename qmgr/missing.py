@@ -1,6 +1,7 @@
 """What to say of a queue manager that has no qm.ini: it never was, is being deleted or built, or is away."""
 
-from logger.disk import Disk, read_whole
+from logger.disk import Disk
+from logger.whole_files import read_whole
 from qmgr import mqsini
 from qmgr.errors import IniError, Reason, Unavailable, command_in
 from qmgr.locations import Location

@@ -13,8 +13,9 @@ from typing import Any
 import attrs
 
 from logger.clock import Clock, SystemClock
-from logger.disk import Disk, make_dirs, read_whole, replace_file
+from logger.disk import Disk
 from logger.errors import LogInUse
+from logger.whole_files import make_dirs, read_whole, replace_file
 from qmgr import ini
 from qmgr.errors import IniError, InUse
 from qmgr.ini import INDENT, complaint, lines

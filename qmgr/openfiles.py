@@ -6,7 +6,8 @@ They are those that were read last, a bounded number. The queue manager's lock g
 import contextlib
 from collections import OrderedDict
 
-from logger.disk import NO_DESCRIPTORS, Disk, File
+from logger.disk import Disk, File
+from logger.disk_errors import NO_DESCRIPTORS
 
 MAX_FILES = 256
 SHARE = 16  # one in so many of the file descriptors that the process may have

@@ -7,7 +7,7 @@ from typing import Any
 
 from logger.archive import Outcome
 from logger.archive_plan import Action, parse_age
-from logger.disk import NO_SPACE, advice
+from logger.disk_errors import NO_SPACE, advice
 from logger.errors import LogError
 from logger.progress import Progress, no_progress
 from qmgr import authority, events

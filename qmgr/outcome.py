@@ -10,7 +10,7 @@ messages, and with them that they were committed. A unit that has done nothing c
 import contextlib
 
 from logger.config import LogType
-from logger.disk import advice
+from logger.disk_errors import advice
 from logger.errors import LogDamaged, LogError
 from qmgr.engine import Engine
 from qmgr.errors import Mistake, Reason, Unavailable

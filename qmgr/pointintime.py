@@ -15,13 +15,15 @@ from logger.archive_plan import ArchivePolicy
 from logger.clock import Clock, SystemClock
 from logger.config import LogType
 from logger.control import ControlState
-from logger.disk import Disk, Path, PosixDisk, make_and_keep_dirs, make_dirs, read_whole, replace_file
+from logger.disk import Disk
 from logger.errors import LogDamaged, LogFailed
 from logger.extent import file_name, linear_number
 from logger.history import History
 from logger.log import Log
+from logger.posix_disk import Path, PosixDisk
 from logger.progress import Progress, no_progress
 from logger.reader import LogReader
+from logger.whole_files import make_and_keep_dirs, make_dirs, read_whole, replace_file
 from qmgr import ini, locations, mqsini
 from qmgr.configuration import AutoConfig
 from qmgr.creation import keep_removed, remove_tree, removing_empty_dirs

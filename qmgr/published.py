@@ -34,9 +34,10 @@ import attrs
 
 from logger import at_rest, extent
 from logger.clock import Clock
-from logger.disk import Disk, read_whole
+from logger.disk import Disk
 from logger.errors import LogError
 from logger.space import Space
+from logger.whole_files import read_whole
 from qmgr import locations
 from qmgr.errors import MQError
 from qmgr.locations import Location

@@ -12,9 +12,11 @@ from logger.at_rest import active_path, control_path
 from logger.clock import Clock
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
-from logger.disk import PAGE, Disk, Path, PosixDisk, read_whole
+from logger.disk import PAGE, Disk
 from logger.errors import LogDamaged
 from logger.forensics import extent_files
+from logger.posix_disk import Path, PosixDisk
+from logger.whole_files import read_whole
 from qmgr import ini, locations
 from qmgr.errors import InUse, Reason, Unavailable
 from qmgr.ini import Config

@@ -16,7 +16,7 @@ import attrs
 
 from logger import lsn
 from logger.config import LogType
-from logger.disk import advice
+from logger.disk_errors import advice
 from logger.errors import ArchiveFailed, LogDamaged, LogError
 from logger.log import Log
 from logger.reader import LogReader

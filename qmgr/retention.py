@@ -25,13 +25,15 @@ from logger.at_rest import active_path
 from logger.clock import Clock
 from logger.compressed import codec
 from logger.config import LogType
-from logger.disk import Disk, advice, make_dirs
+from logger.disk import Disk
+from logger.disk_errors import advice
 from logger.errors import ArchiveFailed, LogError
 from logger.extent import file_name, linear_number, number_of
 from logger.history import History, Place, extent_number
 from logger.log import Log
 from logger.notices import ArchivedNotices
 from logger.progress import GiveWay, Progress
+from logger.whole_files import make_dirs
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse, Reason, Unavailable, quoted

@@ -12,9 +12,11 @@ from logger import log as logs
 from logger import lsn
 from logger.clock import Clock
 from logger.config import LogSync, LogType
-from logger.disk import NO_SPACE, RETRYABLE, Disk, advice, read_whole
+from logger.disk import Disk
+from logger.disk_errors import NO_SPACE, RETRYABLE, advice
 from logger.errors import LogClosed, LogError, NotAsConfigured
 from logger.force import TRIES
+from logger.whole_files import read_whole
 from qmgr import autoconfig, ini
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine

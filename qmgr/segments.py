@@ -37,8 +37,10 @@ from operator import add, attrgetter
 from typing import Any, NamedTuple
 
 from logger.crc import crc32
-from logger.disk import NO_FILE, PAGE, Disk, File, make_dirs
+from logger.disk import PAGE, Disk, File
+from logger.disk_errors import NO_FILE
 from logger.errors import refuse_later
+from logger.whole_files import make_dirs
 from qmgr.objects import is_mangled
 from qmgr.openfiles import OpenFiles, segment_path
 from recovery.errors import NotRecoverable, QueueDamaged

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from logger.disk import NO_FILE, NO_SPACE, RETRYABLE
+from logger.disk_errors import NO_FILE, NO_SPACE, RETRYABLE
 from qmgr import segments
 from qmgr.batch import Batch, Items, still_there
 from qmgr.entry import GONE, Entry

@@ -13,9 +13,10 @@ from logger import at_rest
 from logger.clock import Clock
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
-from logger.disk import PAGE, Disk, read_whole
+from logger.disk import PAGE, Disk
 from logger.extent import DATA
 from logger.space import Space
+from logger.whole_files import read_whole
 from qmgr import ini
 from qmgr.locations import Location
 from qmgr.published import (

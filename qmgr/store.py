@@ -3,8 +3,10 @@
 import errno
 from collections.abc import Callable
 
-from logger.disk import NO_FILE, NO_SPACE, Disk, drop_dir
+from logger.disk import Disk
+from logger.disk_errors import NO_FILE, NO_SPACE
 from logger.space import NO_LIMIT
+from logger.whole_files import drop_dir
 from qmgr import segments
 from qmgr.entry import GONE, LOCKED
 from qmgr.ids import Arrays

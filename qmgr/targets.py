@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 import attrs
 
 from logger.clock import SystemClock
-from logger.disk import Path, PosixDisk
+from logger.posix_disk import Path, PosixDisk
 from qmgr import locations, sasl, sockets
 from qmgr.errors import OWNER_ADVICE, Mistake, NotAuthorized, Reason, Unavailable, quoted
 from qmgr.locations import Location

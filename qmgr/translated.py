@@ -4,7 +4,7 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
-from logger.disk import NO_SPACE, OTHER_THAN_FILE, retry_advice
+from logger.disk_errors import NO_SPACE, OTHER_THAN_FILE, retry_advice
 from logger.errors import LaterFormat, LogDamaged, LogError
 from qmgr.errors import OWNER_ADVICE, Damaged, Reason, Unavailable
 from recovery.errors import RecoveryError

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 import attrs
 
 from logger.clock import SystemClock
-from logger.disk import Disk, advice, read_whole, replace_file
+from logger.disk import Disk
+from logger.disk_errors import advice
+from logger.whole_files import read_whole, replace_file
 from qmgr.authority import check_user
 from qmgr.errors import IniError, Mistake, Reason
 from qmgr.locations import Location

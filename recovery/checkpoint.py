@@ -26,9 +26,11 @@ import attrs
 from logger import lsn
 from logger.clock import Clock
 from logger.crc import crc32
-from logger.disk import NO_SPACE, RETRYABLE, Disk, read_whole, size_of, write_whole
+from logger.disk import Disk
+from logger.disk_errors import NO_SPACE, RETRYABLE
 from logger.errors import LogClosed, refuse_later
 from logger.log import Log
+from logger.whole_files import read_whole, size_of, write_whole
 from recovery.errors import CheckpointDamaged
 from recovery.records import CheckpointMark, Kind
 from recovery.resource import ResourceManager, Snapshot

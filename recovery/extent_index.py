@@ -39,11 +39,12 @@ import attrs
 
 from logger.control import ControlState
 from logger.crc import crc32
-from logger.disk import Disk, read_whole, replace_file
+from logger.disk import Disk
 from logger.extent import linear_number
 from logger.history import History, Place, index_name
 from logger.progress import GiveWay, no_pause
 from logger.reader import LogReader
+from logger.whole_files import read_whole, replace_file
 from recovery.records import GETS, LENGTH16, LENGTH32, PUTS, QUEUE, QUEUE_PLACE, Kind, not_understood
 
 HEADER = struct.Struct("<8sIIII")

@@ -17,11 +17,12 @@ from logger.at_rest import active_path, control_path
 from logger.compressed import open_plain
 from logger.config import LogConfig
 from logger.crc import crc32
-from logger.disk import PAGE, Disk, make_and_keep_dirs, make_dirs, read_whole, replace_file, size_of
+from logger.disk import PAGE, Disk
 from logger.errors import LogDamaged
 from logger.extent import SPARES
 from logger.history import extent_number, index_name
 from logger.migrate import copy
+from logger.whole_files import make_and_keep_dirs, make_dirs, read_whole, replace_file, size_of
 from recovery.checkpoint import NAME, PREVIOUS
 from recovery.diagnosis import Change, Examination, Remove, WriteBytes, WriteCopy, WriteCut, WriteMade
 

@@ -19,10 +19,11 @@ from logger import control, lsn
 from logger.at_rest import active_path, control_path
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
-from logger.disk import PAGE, Disk, read_whole
+from logger.disk import PAGE, Disk
 from logger.errors import LaterFormat
 from logger.forensics import Chain, Evidence, extent_files, most_common
 from logger.frame import END, FILL, PAD
+from logger.whole_files import read_whole
 from recovery import checkpoint
 from recovery.checkpoint import Checkpoint, decode_file
 from recovery.diagnosis import ROWS, Cure, Examination, Finding, Lost

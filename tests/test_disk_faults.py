@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 import qmgr
-from logger.disk import PAGE, PosixDisk, make_dirs
+from logger.disk import PAGE
 from logger.errors import LogError
+from logger.posix_disk import PosixDisk
+from logger.whole_files import make_dirs
 from qmgr import creation, locations, migration, mqsini, ownership, pointintime
 from qmgr.creation import remove_tree
 from qmgr.errors import InUse

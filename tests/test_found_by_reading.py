@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import qmgr
-from logger.disk import PAGE, PosixDisk, PosixFile
+from logger.disk import PAGE
+from logger.posix_disk import PosixDisk, PosixFile
 from qmgr.resource import StateSnapshot
 
 SMALL = {"log_primary_files": 2, "log_secondary_files": 1, "log_file_pages": 64}

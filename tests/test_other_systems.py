@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from logger import disk as disks
-from logger.disk import PosixDisk
+from logger import posix_disk as disks
+from logger.posix_disk import PosixDisk
 
 ROOT = Path(__file__).parents[1]
 SYSTEMS = ["bare", "macos", "share"]

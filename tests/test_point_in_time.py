@@ -17,8 +17,8 @@ import pytest
 import qmgr
 from logger import at_rest
 from logger import lsn as lsns
-from logger.disk import make_dirs, replace_file
 from logger.extent import file_name, linear_number
+from logger.whole_files import make_dirs, replace_file
 from qmgr import ini, locations, repairing
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, Reason, Unavailable
 from qmgr.migration import migrate_log

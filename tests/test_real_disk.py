@@ -19,7 +19,9 @@ import attrs
 import pytest
 
 import qmgr
-from logger.disk import Disk, File, PosixDisk, PosixFile, make_dirs, replace_file
+from logger.disk import Disk, File
+from logger.posix_disk import PosixDisk, PosixFile
+from logger.whole_files import make_dirs, replace_file
 from qmgr import segments, snapshot
 from tests.conftest import SOAK
 from tests.sim.calls import Calls
@@ -34,7 +36,7 @@ PAGE = 4096
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """What the real disk asks of the system from here on."""
     recorded = Calls()
-    monkeypatch.setattr("logger.disk.os", recorded)
+    monkeypatch.setattr("logger.posix_disk.os", recorded)
     return recorded
 
 
@@ -45,7 +47,7 @@ def mount(path: Path, kind: str | None, monkeypatch: pytest.MonkeyPatch) -> None
         number = f"{os.major(device)}:{os.minor(device)}"
         there = f"23 22 {number} / /mnt/a\\040b rw shared:2 master:1 - {kind} pool rw,user_id=0\n" if kind else ""
         mounts.write_text(f"22 1 99:99 / / rw,relatime shared:1 - ext4 /dev/root rw\n{there}")
-    monkeypatch.setattr("logger.disk.MOUNTS", str(mounts))
+    monkeypatch.setattr("logger.posix_disk.MOUNTS", str(mounts))
 
 
 @pytest.fixture

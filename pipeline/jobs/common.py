@@ -16,8 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from logger import lsn as lsns
-from logger.disk import PosixDisk, absolute_path
 from logger.errors import LogError, NotInLog
+from logger.posix_disk import PosixDisk, absolute_path
 from pipeline import finding, log_options, session
 from pipeline.log_files import LogFiles
 from pipeline.paths import GLOB_CHARS, local

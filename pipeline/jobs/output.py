@@ -25,8 +25,9 @@ from pathlib import Path
 
 import attrs
 
-from logger.disk import PosixDisk, read_whole, replace_file
 from logger.errors import LogInUse
+from logger.posix_disk import PosixDisk
+from logger.whole_files import read_whole, replace_file
 from pipeline.jobs.common import Failure, out_folder
 from pipeline.report import TEXT, Report
 from qmgr.cli.command import because

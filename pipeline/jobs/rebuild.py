@@ -24,9 +24,10 @@ from pyspark.sql import functions as F
 
 from logger import lsn as lsns
 from logger.config import LogConfig
-from logger.disk import PosixDisk, absolute_path, make_dirs
 from logger.errors import LogError
 from logger.extent import file_name, linear_number
+from logger.posix_disk import PosixDisk, absolute_path
+from logger.whole_files import make_dirs
 from pipeline import built, finding, session
 from pipeline.built import LOCKED, READY, UNCOMMITTED, Content, Contents
 from pipeline.image_source import image_table

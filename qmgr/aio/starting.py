@@ -5,7 +5,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from logger.disk import Path
+from logger.posix_disk import Path
 from qmgr import link, manager, targets
 from qmgr.aio.connection import Connection
 from qmgr.aio.inside import Inside, QueueManager

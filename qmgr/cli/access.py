@@ -11,9 +11,10 @@ import qmgr
 from logger import claims, control
 from logger.clock import SystemClock
 from logger.config import LogConfig, LogType
-from logger.disk import PosixDisk, read_whole
 from logger.errors import LogError
 from logger.history import History
+from logger.posix_disk import PosixDisk
+from logger.whole_files import read_whole
 from qmgr import ini, life, locations, mqsini, published, stopped
 from qmgr.cli.command import ENDING, NAME_ERROR, NOT_AVAILABLE, UNEXPECTED, Failure, complain
 from qmgr.errors import IniError, InUse, command_in

@@ -5,9 +5,9 @@ import contextlib
 
 from logger import control
 from logger.at_rest import control_path
-from logger.disk import read_whole
 from logger.errors import LogError, NotAsConfigured
 from logger.log import check_config
+from logger.whole_files import read_whole
 from qmgr import autoconfig, ini, locations, mqsini
 from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import attrs
 
 from logger import lsn
-from logger.disk import NO_SPACE, advice
+from logger.disk_errors import NO_SPACE, advice
 from logger.errors import LogError, NotInLog
 from qmgr.errors import (
     OWNER_ADVICE,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 import qmgr
-from logger.disk import process_numbers
+from logger.posix_disk import process_numbers
 from qmgr import life, locations
 from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK

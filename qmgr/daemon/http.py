@@ -16,7 +16,7 @@ import threading
 from functools import partial
 from http import HTTPStatus
 
-from logger.disk import retry_advice
+from logger.disk_errors import retry_advice
 from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon import metrics

@@ -15,7 +15,8 @@ from typing import Any
 
 import attrs
 
-from logger.disk import NO_DESCRIPTORS, PosixDisk, advice
+from logger.disk_errors import NO_DESCRIPTORS, advice
+from logger.posix_disk import PosixDisk
 from qmgr import sasl, sockets, values, wire
 from qmgr.daemon.beats import Beats
 from qmgr.daemon.calls import Calls

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from logger.clock import Clock, SystemClock
-from logger.disk import Disk, Path, PosixDisk
+from logger.disk import Disk
+from logger.posix_disk import Path, PosixDisk
 from qmgr import autoconfig, ini, locations, mqsini, sockets
 from qmgr.daemon import autorun
 from qmgr.daemon.admission import Admission

@@ -17,8 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from logger.disk import NO_SPACE, process_numbers, retry_advice
+from logger.disk_errors import NO_SPACE, retry_advice
 from logger.errors import LogError
+from logger.posix_disk import process_numbers
 from qmgr import locations
 from qmgr.daemon.listeners import MAKERS
 from qmgr.daemon.process import Daemon, StartReporter

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from logger.disk import retry_advice
+from logger.disk_errors import retry_advice
 from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon.hardship import Hardship

@@ -7,7 +7,7 @@ first, and none goes before it has had a moment to speak: many clients that come
 import threading
 from collections.abc import Callable
 
-from logger.disk import PosixDisk
+from logger.posix_disk import PosixDisk
 
 MAX_STRANGERS = 200  # of one listener
 DESCRIPTORS_PER_STRANGER = 32  # of the process, for each stranger of a listener: there may be several listeners

@@ -4,7 +4,8 @@ import datetime
 import ssl
 from collections.abc import Iterator
 
-from logger.disk import PosixDisk, read_whole
+from logger.posix_disk import PosixDisk
+from logger.whole_files import read_whole
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon import certificates
 from qmgr.errors import IniError

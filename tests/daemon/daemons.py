@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import qmgr
-from logger.disk import PosixDisk
+from logger.posix_disk import PosixDisk
 from qmgr import life, locations
 from qmgr.cli import access
 from qmgr.client import Connection, connect

@@ -7,7 +7,7 @@ import attrs
 
 import qmgr
 from logger.clock import SystemClock
-from logger.disk import PosixDisk
+from logger.posix_disk import PosixDisk
 from qmgr import locations
 from qmgr.configuration import ChannelsConfig, ListenerConfig, Protocol
 from qmgr.daemon.admission import Admission

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import qmgr
-from logger.disk import PosixDisk
+from logger.posix_disk import PosixDisk
 from qmgr import life, link
 from qmgr.cli.command import explain
 from qmgr.cli.main import qm
@@ -500,7 +500,7 @@ def test_root_may_go_on_where_all_files_are_made_another_users(tmp_path: Path, m
     if os.geteuid() == 0:
         os.chown(path, 65534, 65534)
         assert PosixDisk().foreign_owner(str(path))
-    monkeypatch.setattr("logger.disk._owner_of_new", lambda directory: path.stat().st_uid)
+    monkeypatch.setattr("logger.posix_disk._owner_of_new", lambda directory: path.stat().st_uid)
     assert PosixDisk().foreign_owner(str(path)) == ""
     assert list(tmp_path.iterdir()) == [path]
 

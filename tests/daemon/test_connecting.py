@@ -18,7 +18,8 @@ import pytest
 
 import qmgr
 import qmgr.aio
-from logger.disk import Disk, PosixDisk
+from logger.disk import Disk
+from logger.posix_disk import PosixDisk
 from qmgr import locations, sockets, targets, wire
 from qmgr.daemon import local
 from qmgr.daemon.local import LocalListener

@@ -15,7 +15,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from logger.disk import PosixDisk
+from logger.posix_disk import PosixDisk
 from qmgr import life
 from qmgr.cli.endmqm import UNREAD, Ending
 from qmgr.client import Connection

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logger.disk import PosixDisk
+from logger.posix_disk import PosixDisk
 from qmgr.daemon.admission import Admission
 from qmgr.locations import find
 from tests.daemon.certificates import Authority

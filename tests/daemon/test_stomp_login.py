@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 import qmgr
-from logger.disk import PosixDisk
+from logger.posix_disk import PosixDisk
 from qmgr import locations, sockets
 from qmgr.configuration import Clash
 from qmgr.daemon.admission import MAX_DENIALS, MAX_DENIALS_OF_USER, Admission

@@ -2,7 +2,7 @@
 
 from logger import at_rest, claims, notices, undone
 from logger.config import LogConfig, LogType
-from logger.disk import make_dirs
+from logger.whole_files import make_dirs
 from tests.logger.extents import ACTIVE, ARCHIVE, ID, content, name
 from tests.sim.disk import SimDisk
 from tests.sim.loss import LOSE_ALL

@@ -6,8 +6,8 @@ from itertools import count
 import pytest
 
 from logger import claims
-from logger.disk import make_and_keep_dirs
 from logger.errors import ArchiveFailed
+from logger.whole_files import make_and_keep_dirs
 from tests.logger.extents import content, name
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.loss import KEEP_ALL, LOSE_ALL

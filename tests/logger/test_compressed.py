@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from logger import compressed
 from logger.compressed import Compression, compress, compression_of, decode_table, open_plain
-from logger.disk import PosixDisk
 from logger.errors import LogDamaged, LogError
+from logger.posix_disk import PosixDisk
 from tests.sim.disk import SimDisk
 from tests.sim.loss import LOSE_ALL
 
@@ -252,7 +252,7 @@ WITHOUT = """
 import sys
 sys.modules["zstandard"] = None
 from logger.compressed import Compression, compress, open_plain
-from logger.disk import PosixDisk
+from logger.posix_disk import PosixDisk
 from logger.errors import LogError
 disk, plain, packed = PosixDisk(), sys.argv[1], sys.argv[2]
 compress(disk, plain, plain + ".gz", Compression.GZIP)

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from logger import disk as disks
-from logger.disk import PAGE, PosixDisk, advice, read_whole, retry_advice
+from logger import posix_disk as disks
+from logger.disk import PAGE
+from logger.disk_errors import advice, retry_advice
 from logger.errors import LogInUse
+from logger.posix_disk import PosixDisk, user_data_path
+from logger.whole_files import make_and_keep_dirs, make_dirs, read_whole, replace_file
 from tests.qmgr.world import Call
 from tests.sim.disk import SimDisk
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
@@ -127,7 +130,7 @@ def test_direct_buffers_are_aligned(tmp_path: Path) -> None:
     page[:3] = b"abc"
     file.write(PAGE, page)
     file.sync()
-    assert disks.read_whole(disk, f"{tmp_path}/f")[PAGE : PAGE + 3] == b"abc"
+    assert read_whole(disk, f"{tmp_path}/f")[PAGE : PAGE + 3] == b"abc"
 
 
 @pytest.mark.parametrize("write", ["write", "write_durably"])
@@ -287,8 +290,8 @@ def test_a_directory_that_can_not_be_looked_at_for_now_is_not_taken_for_another(
 def test_replace_file_leaves_no_trace_of_its_work(tmp_path: Path) -> None:
     disk = PosixDisk()
     for data in (b"one", b"two"):
-        disks.replace_file(disk, f"{tmp_path}/f", data)
-        assert disks.read_whole(disk, f"{tmp_path}/f") == data
+        replace_file(disk, f"{tmp_path}/f", data)
+        assert read_whole(disk, f"{tmp_path}/f") == data
     assert disk.list(str(tmp_path)) == ["f"]
     assert disk.list(f"{tmp_path}/none") == []
 
@@ -296,7 +299,7 @@ def test_replace_file_leaves_no_trace_of_its_work(tmp_path: Path) -> None:
 def test_what_was_put_in_the_place_of_a_file_is_there_after_a_crash() -> None:
     disk = SimDisk()
     disk.poke("/f", b"one")
-    disks.replace_file(disk, "/f", b"two")
+    replace_file(disk, "/f", b"two")
     assert disk.crash(LOSE_ALL).peek("/f") == b"two"
 
 
@@ -304,7 +307,7 @@ def test_replace_file_on_a_full_disk_names_the_file_and_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, path = PosixDisk(), f"{tmp_path}/f"
-    disks.replace_file(disk, path, b"one")
+    replace_file(disk, path, b"one")
 
     def full(*args: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -312,24 +315,24 @@ def test_replace_file_on_a_full_disk_names_the_file_and_leaves_what_was_there(
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
         with pytest.raises(OSError, match="No space left on device") as caught:
-            disks.replace_file(disk, path, b"two")
+            replace_file(disk, path, b"two")
     assert caught.value.filename == path
     assert disk.list(str(tmp_path)) == ["f"]
-    assert disks.read_whole(disk, path) == b"one"
+    assert read_whole(disk, path) == b"one"
 
 
 def test_the_data_path_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_PATH", "/some/where")
-    assert disks.user_data_path("SOME_PATH", "app") == "/some/where"
+    assert user_data_path("SOME_PATH", "app") == "/some/where"
     monkeypatch.delenv("SOME_PATH")
     monkeypatch.setenv("XDG_DATA_HOME", "/xdg")
     monkeypatch.setattr("sys.platform", "linux")
-    assert disks.user_data_path("SOME_PATH", "app") == "/xdg/app"
+    assert user_data_path("SOME_PATH", "app") == "/xdg/app"
     monkeypatch.setenv("XDG_DATA_HOME", "relative: not heeded")
     monkeypatch.setenv("HOME", "/home/me")
-    assert disks.user_data_path("SOME_PATH", "app") == "/home/me/.local/share/app"
+    assert user_data_path("SOME_PATH", "app") == "/home/me/.local/share/app"
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user whom the system does not know
-    assert disks.user_data_path("SOME_PATH", "app") == ""
+    assert user_data_path("SOME_PATH", "app") == ""
 
 
 def test_what_is_kept_for_root_is_neither_free_nor_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,9 +355,9 @@ def test_row_56_a_directory_whose_name_was_not_synced_is_made_again() -> None:
     disk = SimDisk()
     fault = disk.fail("sync_dir", errno.EMFILE, nth=2)
     with pytest.raises(OSError):
-        disks.make_dirs(disk, "/a/b/c")
+        make_dirs(disk, "/a/b/c")
     assert fault.fired
-    disks.make_dirs(disk, "/a/b/c")
+    make_dirs(disk, "/a/b/c")
     assert disk.crash(LOSE_ALL).exists("/a/b/c")
 
 
@@ -363,27 +366,27 @@ def test_directories_that_a_killed_process_left_in_memory_are_made_durable() -> 
     disk.mkdir("/a")
     disk.mkdir("/a/b")
     disk = disk.crash(KEEP_ALL)
-    disks.make_dirs(disk, "/a/b/c")
+    make_dirs(disk, "/a/b/c")
     assert not disk.snapshot(LOSE_ALL).exists("/a")
-    disks.make_and_keep_dirs(disk, "/a/b/c")
+    make_and_keep_dirs(disk, "/a/b/c")
     assert disk.crash(LOSE_ALL).exists("/a/b/c")
 
 
 @pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS, errno.EINVAL])
 def test_a_directory_above_in_which_nobody_makes_any_need_not_be_synced(error: int) -> None:
     disk = SimDisk()
-    disks.make_dirs(disk, "/a")
+    make_dirs(disk, "/a")
     disk.fail("sync_dir", error, once=False, where=lambda path: path == "/")
-    disks.make_and_keep_dirs(disk, "/a/b/c")
+    make_and_keep_dirs(disk, "/a/b/c")
     assert disk.crash(LOSE_ALL).exists("/a/b/c")
 
 
 def test_a_directory_above_that_can_not_be_synced_is_an_error() -> None:
     disk = SimDisk()
-    disks.make_dirs(disk, "/a")
+    make_dirs(disk, "/a")
     disk.fail("sync_dir", errno.EIO, where=lambda path: path == "/")
     with pytest.raises(OSError, match="Input/output"):
-        disks.make_and_keep_dirs(disk, "/a/b")
+        make_and_keep_dirs(disk, "/a/b")
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from logger import at_rest, claims, control, extent, undone
 from logger.at_rest import control_path
 from logger.compressed import Compression, compress
 from logger.config import LogConfig, LogType
-from logger.disk import PosixDisk, make_dirs
 from logger.extent import file_name, linear_number
 from logger.migrate import MOVED_FROM, SIDE_FILES, copy, to_circular
+from logger.posix_disk import PosixDisk
+from logger.whole_files import make_dirs
 from qmgr.migration import migrate_log
 from recovery import checkpoint
 from tests.conftest import SOAK

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 import qmgr
-from logger import disk as disks
 from logger import polled
-from logger.disk import PAGE, PosixDisk, PosixFile
+from logger import posix_disk as disks
+from logger.disk import PAGE, Buffer
+from logger.posix_disk import PosixDisk, PosixFile
 
 try:
     polled.Poller().close()
@@ -520,7 +521,7 @@ def test_what_was_put_there_before_we_came_is_made_too() -> None:
         import os
         pwritev = os.pwritev
         os.pwritev = lambda *args: pwritev(*args)
-        from logger import disk
+        from logger import posix_disk as disk
         print(disk._poller())
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -558,7 +559,7 @@ def test_a_force_looks_for_its_end_unless_others_have_waited_lately(
     asked: list[bool] = []
     write_durably = PosixFile.write_durably
 
-    def note(self: PosixFile, offset: int, data: disks.Buffer, *, may_poll: bool = False) -> None:
+    def note(self: PosixFile, offset: int, data: Buffer, *, may_poll: bool = False) -> None:
         if len(data) == PAGE:
             asked.append(may_poll)
         write_durably(self, offset, data, may_poll=may_poll)
@@ -605,7 +606,8 @@ def test_what_a_queue_manager_forces_so_is_there_when_it_is_killed(
 
 FORKED = """
 import os, sys
-from logger.disk import PAGE, PosixDisk, _pollers
+from logger.disk import PAGE, Buffer
+from logger.posix_disk import PosixDisk, _pollers
 file = PosixDisk().open(sys.argv[1], create=True, direct=True)
 file.honours_dsync = True
 page = PosixDisk().buffer(PAGE)

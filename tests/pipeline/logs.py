@@ -9,7 +9,8 @@ from pyspark.sql.datasource import Filter
 
 import qmgr
 from logger.claims import USED
-from logger.disk import File, PosixDisk
+from logger.disk import File
+from logger.posix_disk import PosixDisk
 from pipeline.log_options import Asked, asked
 from pipeline.log_table import LogPartition, LogTable, PushedLogTable, rows_in
 from pipeline.schema import COLUMNS, arrow_of

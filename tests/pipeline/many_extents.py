@@ -6,7 +6,8 @@ from typing import Any
 
 import qmgr
 from logger.compressed import Compression, compress
-from logger.disk import File, PosixDisk
+from logger.disk import File
+from logger.posix_disk import PosixDisk
 from pipeline import dividing, finding, naming, opened
 from pipeline.log_files import LogFiles
 from tests.pipeline.reference import Row

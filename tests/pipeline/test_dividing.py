@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import qmgr
 from logger import lsn as lsns
 from logger.compressed import Compression
-from logger.disk import PosixDisk
 from logger.errors import ExtentGone, LogDamaged
 from logger.extent import DATA as FRONT
+from logger.posix_disk import PosixDisk
 from pipeline import dividing, finding, naming, opened, windows
 from pipeline.dividing import Part
 from pipeline.filters import Filters

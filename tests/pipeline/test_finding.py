@@ -6,8 +6,8 @@ import pytest
 
 import qmgr
 from logger.compressed import Compression
-from logger.disk import PosixDisk
 from logger.errors import LogError
+from logger.posix_disk import PosixDisk
 from pipeline import finding
 from tests.logger.extents import content
 from tests.pipeline import reference

@@ -7,9 +7,9 @@ import attrs
 import pytest
 
 import qmgr
-from logger.disk import PosixDisk
 from logger.errors import LogDamaged
 from logger.extent import file_name, linear_number
+from logger.posix_disk import PosixDisk
 from pipeline import finding, opened
 from pipeline.filters import Filters
 from recovery import extent_index

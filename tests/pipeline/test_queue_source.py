@@ -15,8 +15,8 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 import qmgr
 from logger import control
-from logger.disk import PosixDisk
 from logger.errors import ExtentGone, LogDamaged, LogError
+from logger.posix_disk import PosixDisk
 from pipeline import finding, queue_rows, visible
 from pipeline.limited_log_stream import LimitedLogStream
 from pipeline.limited_queue_stream import LimitedQueueStream

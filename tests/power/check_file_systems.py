@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 import qmgr
-from logger.disk import PosixDisk
+from logger.posix_disk import PosixDisk
 from tests.books import Books
 from tests.kill_worker import NAME
 from tests.power.recorder import FLUSH, SAID, WRITE, Event, events

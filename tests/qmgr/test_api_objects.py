@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from logger.disk import PosixDisk
+from logger.posix_disk import PosixDisk
 from qmgr import Reason
 from qmgr.migration import migrate_log
 from tests.qmgr.world import DATA, NAME, World, bodies, reason_of

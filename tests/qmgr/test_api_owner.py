@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import qmgr
-from logger.disk import Buffer, PosixDisk, PosixFile
+from logger.disk import Buffer
+from logger.posix_disk import PosixDisk, PosixFile
 from qmgr import Reason, locations, migration, mqsini, repairing
 from tests.qmgr.world import DATA, NAME, SMALL, Call, World, bodies, soon
 from tests.sim.disk import SimDisk

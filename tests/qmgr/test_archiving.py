@@ -7,8 +7,9 @@ import pytest
 
 import qmgr
 from logger import notices
-from logger.disk import Disk, replace_file
+from logger.disk import Disk
 from logger.extent import file_name, linear_number
+from logger.whole_files import replace_file
 from qmgr.errors import MediaNotSupported, Mistake, Unavailable
 from qmgr.retention import MAX_PAUSE_S, PAUSE_FACTOR, Pace
 from tests.qmgr.world import DATA, NAME, World, bodies

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from logger.disk import PosixDisk
+from logger.posix_disk import PosixDisk
 from qmgr import locations
 from qmgr.authority import Grant, UserRights, allowed, changed, without
 from qmgr.cli.main import qm

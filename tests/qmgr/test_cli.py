@@ -19,8 +19,8 @@ import attrs
 import pytest
 
 import qmgr
-from logger.disk import PosixDisk
 from logger.errors import LogError
+from logger.posix_disk import PosixDisk
 from qmgr import locations, migration, ownership, pointintime, repairing
 from qmgr.cli import access, dspmq
 from qmgr.cli.command import Command, explain

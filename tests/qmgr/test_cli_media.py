@@ -19,7 +19,8 @@ import pytest
 
 import qmgr
 from logger import lsn
-from logger.disk import File, PosixDisk
+from logger.disk import File
+from logger.posix_disk import PosixDisk
 from qmgr.cli import rcrmqobj
 from qmgr.cli.main import qm
 from qmgr.cli.objects import Tally

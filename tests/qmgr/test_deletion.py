@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import qmgr
-from logger import disk as disks
-from logger.disk import PosixDisk
+from logger import posix_disk as disks
+from logger.posix_disk import PosixDisk
 from qmgr import Reason, locations
 
 NAME = "QM1"

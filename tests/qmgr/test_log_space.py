@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import qmgr
-from logger.disk import make_dirs
 from logger.lsn import text
+from logger.whole_files import make_dirs
 from qmgr import Reason, ResourceProblem, UowState, Xid
 from qmgr.segments import SegmentWriter
 from tests.qmgr.world import NAME, World, bodies, ending

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logger.disk import make_dirs, read_whole, write_whole
+from logger.whole_files import make_dirs, read_whole, write_whole
 from qmgr import mqsini
 from qmgr.errors import IniError, InUse
 from qmgr.mqsini import Entry, MqsIni

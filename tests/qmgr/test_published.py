@@ -14,7 +14,7 @@ import pytest
 
 import qmgr
 from logger.clock import SystemClock
-from logger.disk import PosixDisk, PosixFile
+from logger.posix_disk import PosixDisk, PosixFile
 from qmgr import locations, published
 from qmgr.published import INTERVAL_NS, SHARE, Peak, Publisher, decode
 from tests.qmgr.world import DATA, NAME, SMALL, World

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logger.disk import make_dirs
+from logger.whole_files import make_dirs
 from qmgr import locations, mqsini, sasl
 from qmgr.errors import IniError, InUse, Mistake, NotAuthorized
 from qmgr.locations import Location

@@ -10,8 +10,8 @@ from logger import claims, undone
 from logger.archive import undone_in
 from logger.compressed import Compression
 from logger.compressed import compress as compressed
-from logger.disk import make_dirs
 from logger.errors import LogError
+from logger.whole_files import make_dirs
 from qmgr import repairing
 from qmgr.migration import migrate_log
 from tests.qmgr.world import DATA, NAME, World

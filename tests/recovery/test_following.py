@@ -10,11 +10,12 @@ import qmgr
 from logger import at_rest
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
-from logger.disk import PAGE, PosixDisk
+from logger.disk import PAGE
 from logger.errors import LogDamaged, NotInLog
 from logger.extent import DATA
 from logger.frame import FILL
 from logger.log import Log
+from logger.posix_disk import PosixDisk
 from logger.reader import LogReader
 from recovery import dump
 from recovery.following import MAX_RETRIES, RETRY_PAUSE_SECONDS, Following

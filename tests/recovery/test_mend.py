@@ -8,8 +8,8 @@ import pytest
 from logger.at_rest import control_path
 from logger.config import LogConfig
 from logger.crc import crc32
-from logger.disk import make_dirs, write_whole
 from logger.history import index_name
+from logger.whole_files import make_dirs, write_whole
 from recovery.checkpoint import NAME, PREVIOUS
 from recovery.mend import DONE, PLAN, _new_directory, carry_out, directories, fits
 from tests.sim.disk import SimDisk

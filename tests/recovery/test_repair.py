@@ -17,9 +17,9 @@ from logger import control, extent, frame, integrity, lsn
 from logger.at_rest import control_path, read_only
 from logger.compressed import Compression, compress
 from logger.control import ControlState
-from logger.disk import make_dirs
 from logger.extent import DATA, decode_header, file_name
 from logger.reader import Record
+from logger.whole_files import make_dirs
 from qmgr import ini, locations, repairing
 from qmgr.openfiles import segment_path
 from qmgr.repairing import Repair

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logger.disk import PosixDisk, make_dirs, read_whole, replace_file, write_whole
 from logger.errors import LogInUse
+from logger.posix_disk import PosixDisk
+from logger.whole_files import make_dirs, read_whole, replace_file, write_whole
 from tests.sim.clock import SimClock
 from tests.sim.disk import SECTOR, SimCrash, SimDisk
 from tests.sim.loss import (
