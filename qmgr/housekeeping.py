@@ -22,7 +22,6 @@ from logger.space import NO_LIMIT
 from qmgr.engine import Engine
 from qmgr.entry import Entry
 from qmgr.errorlog import ErrorLog
-from qmgr.logged import log_full_text
 from qmgr.queue import Queue
 from qmgr.retention import Retention
 from qmgr.threads import ShieldedWorker, Worker
@@ -455,11 +454,12 @@ class Housekeeper:
     def _no_room_text(self, hindrance: str) -> str:
         """Why there is no room in the log for a call, and what to do. A log that can't grow need not be full."""
         name = self._engine.name
-        if not hindrance:
-            return log_full_text(name)
         with self._engine.lock:
-            way = ", or commit or back out the units of work that are open" if len(self._engine.state.uows) else ""
-        return f"the log of queue manager {name!r} {hindrance}{way}"
+            units = "commit or back out the units of work that are open" if len(self._engine.state.uows) else ""
+        if hindrance:
+            return f"the log of queue manager {name!r} {hindrance}" + (f", or {units}" if units else "")
+        files = "give it more or larger files (LogPrimaryFiles, LogSecondaryFiles)"
+        return f"the log of queue manager {name!r} is full; {units or 'try again'}, or {files}"
 
     def _report_no_secondary(self, exc: OSError | LogDamaged) -> None:
         now, why = self._clock.elapsed_ns(), getattr(exc, "errno", None)

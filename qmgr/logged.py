@@ -20,6 +20,8 @@ from qmgr.resource import Resource
 from recovery.checkpoint import Checkpointer
 from recovery.records import Record
 
+MAX_TRIES = 32  # so often a call has room made in the log that others take before it can
+
 
 @attrs.frozen(kw_only=True)
 class EngineContext:
@@ -35,14 +37,6 @@ class EngineContext:
     make_space: Callable[[int, int, bool], str]  # (size, promise, spare units of work?), without the lock: make room in
     # the log; else why there is none, and what to do
     on_failure: Callable[[BaseException], None]
-
-
-def log_full_text(name: str) -> str:
-    """That the log of the queue manager is full, and what to do."""
-    return (
-        f"the log of queue manager {name!r} is full; commit or back out the units of work that are open, or give it "
-        f"more or larger files (LogPrimaryFiles, LogSecondaryFiles)"
-    )
 
 
 class WouldWait(Exception):
@@ -191,7 +185,7 @@ class Logged:
             except OSError as exc:  # of a checkpoint; for want of space it would not have been raised
                 self._on_failure(exc)
 
-        for _ in range(8):
+        for _ in range(MAX_TRIES):
             self.log.changed.unlocked(make)
             self.check()
             if spare and kept >= for_gets:  # a put: what is kept for gets may have changed
@@ -200,7 +194,11 @@ class Logged:
                 return
             if why:
                 break
-        raise ResourceProblem(why or log_full_text(self.name), name=self.name)
+        taken = (
+            f"the log of queue manager {self.name!r} has no room left for this call: others took what was made for it, "
+            f"{MAX_TRIES} times; try again, or give it more or larger files (LogPrimaryFiles, LogSecondaryFiles)"
+        )
+        raise ResourceProblem(why or taken, name=self.name)
 
     def check(self) -> None:
         """Raise the refusal, if there is one: a copy, since an exception keeps the frames of each time it is raised."""

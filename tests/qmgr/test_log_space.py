@@ -415,6 +415,63 @@ def test_a_log_that_can_not_grow_says_what_the_disk_or_the_process_lacks(number:
     world.qm.put("A", BODY)
 
 
+def test_a_put_tries_again_where_others_take_the_room_that_was_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With large messages and many threads it gave up after eight times, and told who had none to end units of work."""
+    world = World(log_secondary_files=1)
+    world.qm.define_queue("A")
+    large = bytes(world.qm.status().log.capacity * 45 // 100)
+    engine, left = world.qm._engine, [12]
+    make_space, space = engine._make_space, engine.log.space
+
+    def pass_through() -> None:
+        world.qm.put("A", large)
+        world.qm.get("A")
+
+    def too_late(size: int, promise: int, spare: bool) -> str:
+        own = promise - space.for_gets
+        why = make_space(size, promise, spare)
+
+        def fits() -> bool:
+            return space.fits(engine.log.buffer.tail, size, own + space.for_gets)
+
+        if left[0] and fits():
+            left[0] -= 1
+            engine._make_space = make_space
+            while fits():
+                pass_through()
+            engine._make_space = too_late
+        return why
+
+    monkeypatch.setattr(engine, "_make_space", too_late)
+    while left[0] == 12:
+        pass_through()
+    assert left == [0]
+    left[0] = 1000
+    with pytest.raises(
+        ResourceProblem, match="others took what was made for it, 32 times; try again, or give"
+    ) as caught:
+        for _ in range(4):
+            pass_through()
+    assert "units of work" not in str(caught.value)
+    left[0] = 0
+    pass_through()
+
+
+@pytest.mark.parametrize("units", [0, 1])
+def test_a_full_log_blames_units_of_work_only_where_there_are_any(monkeypatch: pytest.MonkeyPatch, units: int) -> None:
+    """Others may have taken, by the time that it looks, all that was given back."""
+    world = World(log_secondary_files=1)
+    world.qm.define_queue("A")
+    monkeypatch.setattr(world.qm._housekeeper, "_would_move_head", lambda: False)
+    held = [world.qm.begin(XID) for _ in range(units)]
+    way = "commit or back out the units of work that are open" if units else "try again"
+    with pytest.raises(ResourceProblem, match=f"is full; {way}, or give it more or larger files"):
+        for _ in range(5000):
+            world.qm.put("A", bytes(20_000))
+    for unit in held:
+        unit.backout()
+
+
 def test_an_image_that_a_full_disk_refuses_says_that_room_helps() -> None:
     world = World(log_type="linear")
     world.qm.define_queue("A")
