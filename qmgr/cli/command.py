@@ -233,6 +233,7 @@ WAYS_OUT = {  # what to do about an error of the system's
     errno.ENFILE: "the system's file descriptors have run out: close files, or raise its limit (fs.file-max)",
     errno.EIO: "mend the disk",
 }
+ANOTHER_PATH = "name another directory"  # where what was named on the command line can't be made
 
 
 def explain(exc: Exception) -> tuple[int, str]:
@@ -268,9 +269,7 @@ def explain(exc: Exception) -> tuple[int, str]:
         return NOT_AUTHORISED, _not_authorised(exc)
     if isinstance(exc, OSError):
         what = "a file" if exc.filename else "a file, or standard output,"
-        way = WAYS_OUT.get(exc.errno or 0)
-        text = because(exc) if way is None else f"{because(exc).removesuffix('.')}; {way}."
-        return UNEXPECTED, f"AMQ7002S: {what} can't be used: {text}"
+        return UNEXPECTED, f"AMQ7002S: {what} can't be used: {with_way_out(exc)}"
     if os.environ.get("QMGR_TRACEBACK"):
         traceback.print_exc()
     return (
@@ -319,6 +318,12 @@ def because(exc: OSError) -> str:
     """What the system says of a file, as a sentence."""
     text = exc.strerror or errno.errorcode.get(exc.errno or 0, "unknown error")
     return f"{text}: {exc.filename}." if exc.filename else f"{text}."
+
+
+def with_way_out(exc: OSError, otherwise: str = "") -> str:
+    """The same, and what to do; `otherwise` where that is not known of the error alone."""
+    way = WAYS_OUT.get(exc.errno or 0, otherwise)
+    return f"{because(exc).removesuffix('.')}; {way}." if way else because(exc)
 
 
 def complain(text: str) -> None:

@@ -6,7 +6,19 @@ from typing import Any, NoReturn
 import qmgr
 from qmgr import mqsini
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser, absolute, because, complain, whole
+from qmgr.cli.command import (
+    ANOTHER_PATH,
+    NOT_AVAILABLE,
+    UNEXPECTED,
+    WHERE_FULL,
+    Command,
+    Failure,
+    Parser,
+    absolute,
+    complain,
+    whole,
+    with_way_out,
+)
 from qmgr.errors import AlreadyExists, IniError, InUse, NameError_, Reason, Unavailable
 from qmgr.ini import ATTRIBUTES, Directory, Whole
 from qmgr.locations import data_root
@@ -138,7 +150,11 @@ def _create(args: argparse.Namespace, data_path: str | None) -> None:
         if not isinstance(system, OSError) or exc.reason is Reason.STORAGE_MEDIUM_FULL:
             raise
         if args.ld and str(system.filename).startswith(args.ld):
-            raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log path can't be used: {because(system)}") from exc
+            text = f"the log path can't be used: {with_way_out(system, ANOTHER_PATH)}"
+            raise Failure(BAD_LOG_PATH, "AMQ7064E", text) from exc
+        if isinstance(system, FileNotFoundError):
+            text = f"the data path can't be used: {with_way_out(system, ANOTHER_PATH)}"
+            raise Failure(UNEXPECTED, "AMQ7002S", text) from exc
         raise system from None
 
 

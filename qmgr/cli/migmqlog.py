@@ -2,8 +2,9 @@
 
 import argparse
 
+from logger.disk import retry_advice
 from qmgr.cli import access
-from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser, tell
+from qmgr.cli.command import ANOTHER_PATH, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser, tell, with_way_out
 from qmgr.cli.crtmqm import BAD_LOG_PATH, LINEAR, log_directory
 from qmgr.errors import IniError, InUse, Mistake, NameError_, Reason, Unavailable
 from qmgr.migration import migrate_log
@@ -32,10 +33,12 @@ def run(args: argparse.Namespace) -> int:
         raise access.still_runs(args.m, exc) from exc
     except (Unavailable, Mistake) as exc:
         wrong = isinstance(exc, Mistake) and not isinstance(exc, IniError | NameError_)
-        if exc.reason is Reason.FILE_SYSTEM_ERROR and isinstance(exc.__cause__, OSError):
-            wrong = f"{exc.__cause__.filename}/".startswith(f"{args.ld}/")
+        system, text = exc.__cause__, str(exc)
+        if exc.reason is Reason.FILE_SYSTEM_ERROR and isinstance(system, OSError):
+            wrong = f"{system.filename}/".startswith(f"{args.ld}/")
+            text = text if retry_advice(system) else with_way_out(system, ANOTHER_PATH)
         if args.ld and wrong:
-            raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log can't be in {args.ld}: {exc}") from exc
+            raise Failure(BAD_LOG_PATH, "AMQ7064E", f"the log can't be in {args.ld}: {text}") from exc
         raise
     if management:
         tell(

@@ -6,6 +6,7 @@ import datetime
 from logger import lsn
 from qmgr.cli import access
 from qmgr.cli.command import (
+    ANOTHER_PATH,
     BAD_ARGUMENTS,
     NOT_AVAILABLE,
     WHERE_FULL,
@@ -14,8 +15,8 @@ from qmgr.cli.command import (
     Failure,
     Parser,
     absolute,
-    because,
     position,
+    with_way_out,
 )
 from qmgr.errors import AlreadyExists, IniError, InUse, Mistake, Unavailable
 from qmgr.ini import Directory
@@ -75,8 +76,9 @@ def run(args: argparse.Namespace) -> int:
         raise access.still_runs(name, exc) from exc
     except Unavailable as exc:
         system = exc.__cause__
-        if isinstance(system, NotADirectoryError):
-            raise Failure(BAD_ARGUMENTS, "AMQ7076E", f"--into was given {args.into!r}: {because(system)}") from exc
+        if isinstance(system, NotADirectoryError | FileNotFoundError) and str(system.filename).startswith(args.into):
+            text = f"--into was given {args.into!r}: {with_way_out(system, ANOTHER_PATH)}"
+            raise Failure(BAD_ARGUMENTS, "AMQ7076E", text) from exc
         raise
     finally:
         bar.end()

@@ -295,6 +295,22 @@ def test_bad_words_get_one_line_and_the_exit_code_of_ibm_mq(
     assert not (data / "qmgrs").exists()
 
 
+@pytest.mark.parametrize("path", ["/proc/nowhere", "/dev/null", "/dev/null/below"])
+def test_a_path_that_can_not_be_made_comes_with_what_to_do(data: Path, run: Run, path: str):
+    assert run(f"crtmqm {SMALL} QM1").returncode == 0
+    assert run("dspmqtrn -m QM1").returncode == 102  # it has been started once, and has none
+    way = "[^;]*name another directory|a file lies [^;]*: name another directory, or move the file away"
+    for words, code, says in (
+        (f"crtmqm -ld {path} QM2", 100, "AMQ7064E: the log path can't be used: "),
+        (f"crtmqm --data-path {path} QM2", 71, "AMQ7002S: (the data path|a file) can't be used: "),
+        (f"migmqlog -m QM1 -ld {path}", 100, f"AMQ7064E: the log can't be in {path}: "),
+        (f"recover-to -m QM1 --time 2999-01-01T00:00:00+00:00 --into {path}", 36, "AMQ7076E: --into was given "),
+    ):
+        done = run(words)
+        assert done.returncode == code
+        assert re.fullmatch(rf"{says}.*; ({way})\.\n", done.stderr), done.stderr
+
+
 def test_z_says_nothing_of_errors(run: Run):
     done = run("dltmqm -z NOSUCH")
     assert (done.returncode, done.stdout, done.stderr) == (16, "", "")
