@@ -13,6 +13,7 @@ import re
 import socket
 import ssl
 import threading
+from collections.abc import Collection
 from functools import partial
 from http import HTTPStatus
 
@@ -25,7 +26,7 @@ from qmgr.daemon.http_frames import END, MAX_HEAD_BYTES, BadRequest, Head, Respo
 from qmgr.daemon.http_messaging import Messaging, failure
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import certified, context_of, say_why
-from qmgr.errors import MQError, NotAuthorized
+from qmgr.errors import IniError, MQError, NotAuthorized
 from qmgr.infos import Peer
 from qmgr.session import AllRights, Rights, ServiceFace, Session
 
@@ -355,9 +356,20 @@ class Connection:
             return user
         except NotAuthorized as exc:
             self._service.authority.refused(user, exc, self._address)
-            unknown = "the user is not known, or the password is wrong"
-            text = unknown if user else "say who you are (Authorization: Basic, or a certificate)"
-            raise BadRequest(HTTPStatus.UNAUTHORIZED, text) from exc
+            raise BadRequest(HTTPStatus.UNAUTHORIZED, _who(user, exc, mechanisms)) from exc
+
+
+def _who(user: str, exc: NotAuthorized, mechanisms: Collection[str]) -> str:
+    """Why nobody knows who asks, and what to do: only what this listener takes."""
+    if isinstance(exc.__cause__, IniError | OSError):  # users.json can't be read
+        return exc.sentence
+    if user:
+        return "the user is not known, or the password is wrong; give those that `qm setuser` has set"
+    ways = {
+        "PLAIN": "give a user and a password (Authorization: Basic)",
+        "EXTERNAL": "show a certificate that an authority of TLSClientCA has signed, and no Authorization",
+    }
+    return "nobody knows who asks; " + ", or ".join(way for each, way in ways.items() if each in mechanisms)
 
 
 def _check_host(host: str, address: str) -> None:

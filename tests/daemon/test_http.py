@@ -51,6 +51,12 @@ class Answer:
     headers: dict[str, str]
     body: bytes
 
+    @property
+    def error(self) -> dict[str, Any]:
+        """What a refusal says."""
+        [error] = json.loads(self.body)["error"]
+        return dict(error)
+
 
 Ask = Callable[..., Answer]
 
@@ -1077,8 +1083,13 @@ def test_users_come_over_tls_with_their_rights(tmp_path: Path) -> None:
 
     assert ask("POST", chain=mia).status == 201
     assert ask("DELETE", chain=mia).status == 403
-    assert ask("DELETE", ("tom", "falsch")).status == 401
-    assert "WWW-Authenticate" in ask("DELETE").headers
+    wrong, nobody = ask("DELETE", ("tom", "falsch")), ask("DELETE")
+    assert (wrong.status, "WWW-Authenticate" in nobody.headers) == (401, True)
+    password = "give a user and a password (Authorization: Basic)"
+    certificate_way = "show a certificate that an authority of TLSClientCA has signed, and no Authorization"
+    assert wrong.error["action"] == "give those that `qm setuser` has set"
+    assert nobody.error["explanation"] == "nobody knows who asks"
+    assert nobody.error["action"] == f"{password}, or {certificate_way}"
     assert ask("POST", ("tom", "geheim")).status == 403
     assert ask("DELETE", ("tom", "geheim"), chain=mia).body == b"x", "a password counts before a certificate"
     said = [amq for amq, _ in server.face.said]
@@ -1088,8 +1099,12 @@ def test_users_come_over_tls_with_their_rights(tmp_path: Path) -> None:
     strict = listeners.HttpListener(server.face, listening(Protocol.HTTP, **tls, authentication=("EXTERNAL",)))
     strict.start()
     assert strict.address is not None
-    assert ask("DELETE", ("tom", "geheim"), mia, strict.address[1]).status == 401, "it takes no passwords"
+    refusal = ask("DELETE", ("tom", "geheim"), mia, strict.address[1])
+    assert (refusal.status, refusal.error["action"]) == (401, certificate_way), "it takes no passwords"
     strict.close()
+    (tmp_path / "qmgrs" / NAME / "users.json").write_text("{")
+    refusal = ask("DELETE", ("tom", "geheim"))
+    assert (refusal.status, refusal.error["action"]) == (401, "its error log says why")
     assert _plain(server.port) == b""
     server.end()
 
