@@ -18,7 +18,7 @@ from logger import lsn
 from logger.extent import file_name
 from qmgr import qmstatus
 from qmgr.cli import access
-from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, Command, Failure, Parser
+from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, UNEXPECTED, Command, Failure, Parser
 from qmgr.published import ACTIVE, Picture
 
 NARROWEST, WIDEST = 64, 160  # columns
@@ -63,6 +63,9 @@ def interval(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.watch is not None and sys.stdout is None:  # it would go on for ever, and nobody would see it
+        text = "standard output is closed, so pictures would go nowhere; give it a terminal or a file."
+        raise Failure(UNEXPECTED, "AMQ7002S", text)
     name = access.chosen_name(args)
     while True:
         picture = access.current_picture(name, args.data_path)
