@@ -17,7 +17,7 @@ from logger.clock import Clock
 from logger.config import LogConfig, LogSync, WriteIntegrity
 from logger.control import ControlFile, ControlState, TakenOver
 from logger.crc import crc32
-from logger.disk import PAGE, Disk
+from logger.disk import PAGE, Disk, advice
 from logger.errors import LogFailed
 from logger.extent import DATA, SPARES, Extent
 from logger.extents import Extents
@@ -426,11 +426,12 @@ class Writer(GroupCommit):
         """After this nothing is written any more, also where there is no memory to say why. The lock is held."""
         failure = self._no_memory
         try:
+            way = advice(exc) if isinstance(exc, OSError) else "mend the disk"
             failure = LogFailed(
                 str(exc)
                 if isinstance(exc, TakenOver)
                 else f"a write or sync of the log in {self._config.path} failed ({str(exc) or type(exc).__name__}); "
-                f"nobody knows what reached the disk: mend the disk and start it again"
+                f"nobody knows what reached the disk: {way} and start it again"
             )
         finally:
             self._stop_locked(failure)

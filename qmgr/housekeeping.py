@@ -39,10 +39,9 @@ DISK_MARGIN_BYTES = 65536  # that are not counted on: a checkpoint begins new pa
 SWEEP_CHUNK = 100  # expired messages that are removed before others go on
 
 
-def _hindrance(exc: OSError | LogDamaged) -> str:
+def _hindrance(why: str, way: str) -> str:
     """Why the log gets no more room, and what to do: how a sentence goes on."""
-    way = f": {advice(exc)} and try again" if isinstance(exc, OSError) else ""
-    return f"can get no more room ({exc}){way}"
+    return f"can get no more room ({why})" + (f": {way} and try again" if way else "")
 
 
 def rewrite_reserve(total: int) -> int:
@@ -74,7 +73,7 @@ class Housekeeper:
         # When the log was last synced, expired messages were removed, and chores were done:
         self._synced_ns = self._swept_ns = self._looked_ns = clock.elapsed_ns()
         self._failed_ns = 0  # when a checkpoint failed last: it is tried again RETRY_INTERVAL_NS later; 0: at once
-        self._hindrance = ""  # what a checkpoint failed for, as in `make_space`
+        self.failed_for = "", ""  # what the last checkpoint has failed for, and what to do
         self._checkpoint_report: tuple[int | None, int] = 0, 0  # errno of one that failed, and when that was said
         self._grow_report: tuple[int | None, int] = 0, 0  # the same of an extent that was to be made for a call
         self._scarce_ns = 0  # when checkpoints gave back no room on the disk
@@ -215,7 +214,7 @@ class Housekeeper:
                 raise
             self._failed_ns = self._clock.elapsed_ns()
             self._look_at_disk()
-            self._hindrance = _hindrance(exc)
+            self.failed_for = str(exc), advice(exc)
             why, since = self._checkpoint_report
             if exc.errno != why or self._failed_ns - since >= REPORT_INTERVAL_NS:
                 self._checkpoint_report = exc.errno, self._failed_ns
@@ -246,7 +245,7 @@ class Housekeeper:
                 self._on_failure(self._engine.log.failure)
             raise
         self._failed_ns = 0
-        self._hindrance = ""
+        self.failed_for = "", ""
         self._checkpoint_report = 0, 0
         self._fit_log(clean)
         self._look_at_disk()
@@ -427,7 +426,7 @@ class Housekeeper:
                 self._grow_report = 0, 0
                 return ""
         except (OSError, LogDamaged) as exc:  # nothing has changed
-            hindered = _hindrance(exc)
+            hindered = _hindrance(str(exc), advice(exc) if isinstance(exc, OSError) else "")
             self._report_no_secondary(exc)
         with self._awaiting(), self._one_at_a_time:
             if not hindered and log.space.can_grow():  # a checkpoint that this one waited for has removed a secondary
@@ -443,7 +442,8 @@ class Housekeeper:
             linear = log.state.log_type is LogType.LINEAR  # what is given back there makes no room without a new extent
             self.release(size + promise, spare=bool(hindered) and (spare or linear))
             if not self._fits(size, promise):
-                hindered = hindered or self._hindrance
+                if self.failed_for[0] and not hindered:
+                    hindered = _hindrance(*self.failed_for)
                 if not self._was_full:
                     self._errors.say("AMQ7463", text=hindered or "is full")
                 self._was_full = self._engine.attention = True

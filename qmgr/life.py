@@ -42,9 +42,13 @@ class Note:
     host: str  # machine or container
     numbers: str = ""  # within which process numbers mean something: containers may share a host's name, and not these
     epoch: int = 0  # of the log since this start, which tells whether the queue manager was started again since
+    why: str = ""  # it has failed, cut where the line has no more room: on a full disk the error log may not have it
 
     def encode(self) -> bytes:
-        return json.dumps(attrs.asdict(self)).encode().ljust(LINE_BYTES - 1) + b"\n"
+        fields, why = attrs.asdict(self, filter=lambda field, value: field.name != "why"), self.why
+        while why and len(json.dumps(fields | {"why": why})) >= LINE_BYTES:
+            why = why[:-2] + "…" if why.endswith("…") else why[:-1] + "…"
+        return json.dumps(fields | ({"why": why} if why else {})).encode().ljust(LINE_BYTES - 1) + b"\n"
 
 
 def decode(data: bytes) -> Note | None:
@@ -55,7 +59,7 @@ def decode(data: bytes) -> Note | None:
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     sound = isinstance(note.process, int) and note.process > 0
-    sound = sound and isinstance(note.host, str) and isinstance(note.numbers, str)
+    sound = sound and all(isinstance(text, str) for text in (note.host, note.numbers, note.why))
     return note if sound and isinstance(note.epoch, int) else None
 
 
@@ -107,9 +111,9 @@ class Life:
             text = f"queue manager {name!r} is running already: {holder} holds it; endmqm {name} ends it"
             raise InUse(text, holder=holder, name=name) from exc
 
-    def say(self, stage: Stage, epoch: int | None = None) -> None:
+    def say(self, stage: Stage, epoch: int | None = None, why: str = "") -> None:
         """Write what the daemon is doing now. Errors of the disk are passed over: the note promises nothing."""
-        self.note = attrs.evolve(self.note, stage=stage, epoch=self.note.epoch if epoch is None else epoch)
+        self.note = attrs.evolve(self.note, stage=stage, epoch=self.note.epoch if epoch is None else epoch, why=why)
         with contextlib.suppress(OSError):
             for lock in self._locks:  # were the file removed meanwhile, the one of that name would be another daemon's
                 lock.write(self.note.encode())

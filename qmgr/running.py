@@ -426,10 +426,11 @@ class Running(ABC):
                     self._end_in_order()
                     outcome = "ended"
             except (OSError, LogError) as exc:
-                raise Unavailable(
-                    f"queue manager {self.name!r} could not be ended in order ({exc}); the next start recovers it",
-                    name=self.name,
-                ) from exc
+                way = "the next start recovers it"  # what the log says has more in it
+                if isinstance(exc, OSError):
+                    way = f"{advice(exc)} and start it again, which recovers it"
+                text = f"queue manager {self.name!r} could not be ended in order ({exc}); {way}"
+                raise Unavailable(text, name=self.name) from exc
             finally:  # also where it has failed, or was interrupted when it was ended before
                 try:
                     if self._publisher is not None and self._still_ours():
@@ -483,9 +484,11 @@ class Running(ABC):
             self._media.record_at_end()
             engine.state.keep_non_persistent()
         if not self._housekeeper.checkpoint_if_possible(clean=True) and (lost := self._store.lost_unless_kept()):
+            why, way = self._housekeeper.failed_for
             raise StorageFull(
-                f"queue manager {self.name!r} has ended, and its last checkpoint could not be written: the "
-                f"non-persistent messages of the queues with NPMCLASS(HIGH) are lost ({', '.join(lost)})",
+                f"queue manager {self.name!r} has ended, and its last checkpoint could not be written ({why}): the "
+                f"non-persistent messages of the queues with NPMCLASS(HIGH) are lost ({', '.join(lost)}), persistent "
+                f"ones are not; {way} and start it again",
                 name=self.name,
             )
         log.close(clean=True)

@@ -435,6 +435,27 @@ def test_row_52_a_start_on_a_full_disk_asks_for_no_extent_that_it_can_do_without
     assert world.depths() == {"A": depth, "B": 1}
 
 
+@pytest.mark.parametrize(
+    ("number", "where", "way"),
+    [
+        (errno.EIO, ".new", "mend the disk and start it again, which recovers it"),
+        (errno.EROFS, ".seg", "mount its file system for writing, and start it again, which recovers it"),
+        (errno.ENOSPC, "/active/", "nobody knows what reached the disk: free some space and start it again"),
+    ],
+)
+def test_row_52_an_end_that_the_disk_refuses_says_what_to_do(number: int, where: str, way: str) -> None:
+    """It named the file. On btrfs and ZFS writing over an extent needs room, too."""
+    world = World()
+    world.qm.define_queue("A")
+    world.qm.put("A", BODY)
+    world.disk.fail(("write", "create"), number, once=False, where=lambda path: where in path)
+    with pytest.raises(qmgr.Unavailable, match=rf"could not be ended in order \(.*{where}.*{way}"):
+        world.qm.end()
+    world.disk.heal()
+    world.start()
+    assert world.depths() == {"A": 1}
+
+
 def test_row_52_an_end_without_room_for_what_it_has_to_keep_says_so() -> None:
     world = World()
     world.qm.define_queue("H", default_persistence=False, non_persistent_class="HIGH")
@@ -442,7 +463,8 @@ def test_row_52_an_end_without_room_for_what_it_has_to_keep_says_so() -> None:
     world.qm.put_many("H", [BODY] * 100)
     world.qm.put("N", BODY)
     world.disk.capacity = world.disk.used
-    with pytest.raises(qmgr.StorageFull, match=r"has ended.*NPMCLASS\(HIGH\) are lost \(H\)"):
+    why = r"has ended, and .* \(\[Errno 28\] .*\.seg'\): .*NPMCLASS\(HIGH\) are lost \(H\)"
+    with pytest.raises(qmgr.StorageFull, match=why + ", persistent ones are not; free some space and start"):
         world.qm.end()
     world.disk.capacity = None
     world.start()

@@ -184,8 +184,9 @@ class Ending:
         """Say how it has ended."""
         note = life.last(DISK, self.location)
         if note is not None and note.process == (self.note.process or note.process) and note.stage is Stage.FAILED:
-            text = f"queue manager {self.location.name!r} could not be ended in order, see {self.location.errors}"
-            raise Failure(UNEXPECTED, "AMQ8144E", f"{text}; the next start recovers it.")
+            why = f"queue manager {self.location.name!r} could not be ended in order; the next start recovers it"
+            text = f"{note.why or why}. The error log may have more: {self.location.errors}."
+            raise Failure(UNEXPECTED, "AMQ8144E", text)
         print(f"Queue manager {self.location.name!r} ended.")
 
     def _send(self, number: int) -> None:

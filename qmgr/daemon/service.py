@@ -221,7 +221,7 @@ class Service:
         if at_once:
             self._life.say(Stage.ENDING)
             self.say("AMQ9020", how="calls that run finish, and units of work in flight are backed out")
-        stage = Stage.FAILED
+        stage, why = Stage.FAILED, ""
         try:
             if at_once:  # calls that run finish, and clients hear 2161 or 2162, not a broken connection
                 self._refuse()
@@ -229,11 +229,14 @@ class Service:
                 self._close_listeners()
             self.manager.end("immediate")
             stage = Stage.ENDED_AT_ONCE if at_once else Stage.ENDED
+        except MQError as exc:
+            why = exc.sentence
+            raise
         finally:
             try:
                 self._close_listeners()
             finally:
-                self._life.say(stage)
+                self._life.say(stage, why=why)
                 self._life.close()
 
     def say_killed(self) -> None:
@@ -242,11 +245,12 @@ class Service:
 
     def abandon(self) -> None:
         """The queue manager has failed: let go of it as a crash would."""
+        refusal = self.manager.refusal
         try:
             self._close_listeners()
             self.manager.end("immediate")
         finally:
-            self._life.say(Stage.FAILED)
+            self._life.say(Stage.FAILED, why=refusal.sentence if refusal is not None else "")
             self._life.close()
 
     def _refuse(self) -> None:

@@ -152,6 +152,23 @@ def remove_extents(data: Path) -> None:
     shutil.rmtree(data / "log/QM1/active")
 
 
+def test_an_end_that_fails_says_why_and_what_to_do(daemons: Daemons) -> None:
+    """It named the error log only, which a full disk may have no room for."""
+    daemons.made()
+    with daemons.connect() as manager:
+        manager.define_queue("Q")
+    in_the_way = daemons.data / "qmgrs" / "QM1" / "amqalchk.fil.new"
+    in_the_way.mkdir()
+    done = daemons.run("endmqm -i QM1")
+    assert done.returncode == 71
+    assert done.stderr.startswith(
+        "AMQ8144E: queue manager 'QM1' could not be ended in order ([Errno 21] Is a directory: "
+    )
+    assert "move away what lies in its place, and start it again, which recovers it. The error log" in done.stderr
+    in_the_way.rmdir()
+    assert daemons.run("strmqm QM1").returncode == 0
+
+
 def remove_log(data: Path) -> None:
     shutil.rmtree(data / "log/QM1")
 

@@ -493,6 +493,12 @@ def test_a_note_reads_back_and_rubbish_is_none() -> None:
     note = Note(stage=Stage.QUIESCING, process=7, host="h" * 200, epoch=3)
     assert life.decode(note.encode()) == note
     assert len(note.encode()) == life.LINE_BYTES
+    for why in ("the disk is full", "é" * 500, "x" * 500):
+        failed = attrs.evolve(note, stage=Stage.FAILED, why=why)
+        assert len(failed.encode()) == life.LINE_BYTES
+        cut = life.decode(failed.encode())
+        assert cut is not None and attrs.evolve(cut, why=why) == failed
+        assert cut.why == why or (cut.why.endswith("…") and why.startswith(cut.why[:20]))
     for rubbish in (
         b"",
         b"{}",
@@ -584,6 +590,7 @@ def test_a_failure_of_the_queue_manager_ends_the_daemon_with_its_sentence() -> N
     assert error is not None
     code, text = explain(error)
     assert code == 23 and "has stopped" in text  # the log is not available
+    assert isinstance(error, MQError) and (given.note().stage, given.note().why) == (Stage.FAILED, error.sentence)
     assert text.count("start it again") == 1
     given.disk.heal()
     assert not given.owned()
