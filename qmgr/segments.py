@@ -342,12 +342,29 @@ def size_of_cell(message: int) -> int:
     return SLOT + message
 
 
-def no_segment(path: str, exc: OSError) -> QueueDamaged:
-    """The damage where a call on a segment has found no file, for one of `NO_FILE`."""
+def asides(disk: Disk, path: str) -> tuple[str, str]:
+    """What can't be believed is set aside: the last file that was at this path, "" if none was, and the next name."""
+    last, free, number = "", f"{path}.damaged", 1
+    while disk.exists(free):
+        number += 1
+        last, free = free, f"{path}.damaged{number}"
+    return last, free
+
+
+def no_segment(path: str, exc: OSError, disk: Disk | None = None) -> QueueDamaged:
+    """The damage where a call on a segment has found no file, for one of `NO_FILE`.
+
+    With `disk` it is seen whether it was set aside before: a crash may have come before a checkpoint noted why.
+    """
+    directory = path.rpartition("/")[0]
     if exc.errno == errno.ENOENT:
+        for place, lost in ((path, "it"), (directory, "what lay in the place of its directory")):
+            aside = asides(disk, place)[0] if disk is not None else ""
+            if aside:
+                way = "the error log of then says why (AMQ7472)"
+                return QueueDamaged(f"segment {path} is missing: {lost} was set aside as {aside}; {way}")
         return QueueDamaged(f"segment {path} is missing")
     if exc.errno == errno.ENOTDIR:
-        directory = path.rpartition("/")[0]
         return QueueDamaged(f"segment {path} is missing: {directory} is no directory", directory)
     what = "it is a pipe" if exc.errno == errno.ESPIPE else exc.strerror  # of a write: Illegal seek
     return QueueDamaged(f"segment {path} is no file ({what})", path)
@@ -546,7 +563,7 @@ class SegmentReader:
                 file.close()
         except OSError as exc:
             if exc.errno in NO_FILE:
-                raise no_segment(self.path(segment), exc) from None
+                raise no_segment(self.path(segment), exc, self._disk) from None
             raise OSError(exc.errno, exc.strerror, self.path(segment)) from exc
 
     def check(self, segment: Segment) -> None:

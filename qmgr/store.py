@@ -146,10 +146,7 @@ class Store(State):
         """
         if not path:
             return ""
-        aside, number = f"{path}.damaged", 1
-        while self.disk.exists(aside):
-            number += 1
-            aside = f"{path}.damaged{number}"
+        _, aside = segments.asides(self.disk, path)
         try:
             self.disk.rename(path, aside)
         except (FileNotFoundError, NotADirectoryError):

@@ -1402,6 +1402,22 @@ def test_row_41_restarts_still_say_what_was_wrong_with_a_segment_that_was_set_as
     assert f"{other}.damaged" in world.disk.files()
 
 
+def test_row_41_a_crash_before_the_reason_was_noted_leaves_where_a_segment_was_set_aside() -> None:
+    """It was called missing, and an operator looked for it."""
+    world = deep_world()
+    fill(world, range(300))
+    path = files(world.disk, f"{DATA}/qmgrs/{NAME}/queues/A")[-1]
+    world.disk.poke(f"{path}.damaged", b"of an earlier repair")
+    harm(world, path, PAGE + 30)
+    with pytest.raises(qmgr.Damaged, match="is damaged in the"):
+        bodies(world.qm, "A")
+    why = f"segment {path} is missing: it was set aside as {path}.damaged2; the error log of then says why (AMQ7472)"
+    for again in (world.crash, world.restart, world.restart):
+        again()
+        assert world.qm.queue("A").damaged == why
+    assert not any(name.endswith(".damaged3") for name in world.disk.files())
+
+
 def test_row_41_a_damaged_queue_is_not_deleted_while_a_unit_in_doubt_has_used_it() -> None:
     """A later restart reads again what the unit of work has done, and has to know the queue."""
     world = deep_world()
