@@ -295,9 +295,10 @@ def status(location: Location) -> str:
     """What it is doing, in the words of dspmq."""
     note = life.last(DISK, location)
     if DISK.locked_by(life.path(location)) is not None:
-        if note is None and locations.running(location, DISK):  # it has said what it does, and that is damaged
-            return "Status not available"
-        return note.stage if note is not None else Stage.STARTING
+        if note is not None:
+            return note.stage
+        # One that has the queue manager has said what it does: that is damaged, or the disk had no room for it.
+        return Stage.RUNNING if locations.running(location, DISK) is not None else Stage.STARTING
     if (holder := locations.running(location, DISK)) is not None:  # an application has it, or a command its files
         return "Status not available" if command_in(holder) else Stage.RUNNING
     try:

@@ -267,7 +267,7 @@ def test_a_daemon_whose_note_can_not_be_read_is_ended_over_a_connection(daemons:
     process = daemons.made()
     path = Path(life.path(daemons.where()))
     path.write_text(note)
-    assert daemons.status() == "Status not available"
+    assert daemons.status() == "Running"
     done = daemons.run("strmqm QM1")
     assert (done.returncode, f" pid {process} holds it; endmqm QM1 ends it" in done.stderr) == (5, True), done.stderr
     done = daemons.run("endmqm -p QM1")
