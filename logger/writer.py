@@ -17,7 +17,8 @@ from logger.clock import Clock
 from logger.config import LogConfig, LogSync, WriteIntegrity
 from logger.control import ControlFile, ControlState, TakenOver
 from logger.crc import crc32
-from logger.disk import PAGE, Disk, advice
+from logger.disk import PAGE, Disk
+from logger.disk_errors import advice
 from logger.errors import LogFailed
 from logger.extent import DATA, SPARES, Extent
 from logger.extents import Extents

@@ -2,7 +2,7 @@
 
 import argparse
 
-from logger.disk import retry_advice
+from logger.disk_errors import retry_advice
 from qmgr.cli import access
 from qmgr.cli.command import ANOTHER_PATH, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser, tell, with_way_out
 from qmgr.cli.crtmqm import BAD_LOG_PATH, LINEAR, log_directory
