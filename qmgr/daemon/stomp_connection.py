@@ -330,8 +330,9 @@ class Connection(asyncio.Protocol):
         if wanted != self._reading and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
-                self.received_at = self._listener.loop.time()  # what it said meanwhile was not heard
-                self._frame_began = 0.0
+                self.received_at = now = self._listener.loop.time()  # what it said meanwhile was not heard
+                if self._frame_began:
+                    self._frame_began = now
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()

@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 from qmgr.daemon import stomp_connection, stomp_subscriptions
-from qmgr.daemon.stomp_connection import MAX_HEADERS
+from qmgr.daemon.stomp_connection import FRAMES_PER_TURN, MAX_HEADERS
 from qmgr.daemon.stomp_subscriptions import MAX_SUBSCRIPTIONS
 from tests.daemon.certificates import Authority
 from tests.daemon.stomp_world import QUICK, Client, Server, eventually, queue_manager, serving
@@ -290,6 +290,15 @@ def test_a_frame_that_was_begun_must_come_to_its_end(tmp_path: Path) -> None:
             assert "not complete within" in client.error()["message"]
             other.ask("SEND", b"x", destination="A")
         assert manager.transactions() == []
+
+
+def test_a_frame_that_was_begun_behind_many_others_must_come_to_its_end(tmp_path: Path) -> None:
+    """Row 75: nothing was read while those were done, and after that its time runs too."""
+    with queue_manager(tmp_path, "A") as manager, serving(manager, HASTY) as server, server.client() as client:
+        many = client.frame("SEND", b"x", destination="A", persistent="false") * (FRAMES_PER_TURN + 1)
+        client.raw(many + b"SEND\ndestination:A\n\nand so")
+        assert "not complete within" in client.error()["message"]
+        assert manager.queue("A").depth == FRAMES_PER_TURN + 1
 
 
 def test_what_came_of_a_frame_is_given_back_when_its_client_goes(server: Server) -> None:
