@@ -23,6 +23,7 @@ REQUEST = re.compile(
 HOST = re.compile(r"[!$&-.0-;=A-Z_a-z~%\[\]]*")  # with its port, as far as one can say that of any host
 REQUEST_START = re.compile(rb"[A-Z]{1,20}( [!-~ ]*)?\r?")  # of such a line
 END = b"\r\n\r\n"
+LONE_LF = re.compile(rb"(?<!\r)\n")
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -86,9 +87,12 @@ def bad(text: str) -> BadRequest:
 
 def check_begin(data: bytes) -> None:
     """Raises BadRequest for what can't become a request any more: its client would wait until the time is up."""
-    line, end, _ = data.lstrip(b"\r\n").partition(b"\n")
+    head = data.lstrip(b"\r\n").partition(END)[0]
+    line, end, _ = head.partition(b"\n")
     if (line and not REQUEST_START.fullmatch(line)) or (end and not REQUEST.fullmatch(line.removesuffix(b"\r"))):
         raise bad("the request line is not that of HTTP/1.1")
+    if LONE_LF.search(head):
+        raise bad("the lines of a head end with CR LF, and one of them ends with LF alone")
 
 
 def parse(data: bytes, longest: int) -> Head:

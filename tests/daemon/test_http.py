@@ -608,7 +608,16 @@ def test_row_72_who_speaks_something_else_is_answered_and_closed(server: Server,
     assert server.ask("GET", "/healthz").body == b"ok\n"
 
 
-@pytest.mark.parametrize("data", [b"CONNECT\naccept-version:1.2\n\n\0", b"AMQP\0\1\0\0", b"\x2d\0\0\0\1"])
+LINES_OF_UNIX = b"GET /healthz HTTP/1.1\nHost: localhost\n\n"  # as `echo` has them
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"CONNECT\naccept-version:1.2\n\n\0", b"AMQP\0\1\0\0", b"\x2d\0\0\0\1"),
+        *(LINES_OF_UNIX, LINES_OF_UNIX.replace(b"\n", b"\r\n", 1)),
+    ],
+)
 def test_who_speaks_something_else_and_waits_for_an_answer_has_it_at_once(
     tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
