@@ -206,10 +206,14 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
-        self._end_session(in_order=False)
         self._leave_strangers()
-        self._listener.connections.discard(self)
-        self._commands, self._transport = None, LOST  # with TLS 300 KB that would stay until Python finds cycles
+        self._transport = LOST  # with TLS 300 KB that would stay until Python finds cycles
+        self._paused = False
+        self._stalled_since = 0.0
+        if exc is None and not self._reading and not self.closed:
+            self._resume()  # TLS tells of the end although nothing is to be read: what came before it is still done
+        else:
+            self._end_session(in_order=False)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -239,6 +243,9 @@ class Connection(asyncio.Protocol):
                         self._frame_began = 0.0
                     if parser.begun and not self._frame_began:
                         self._frame_began = self.received_at
+                    if self._transport is LOST:
+                        self._ask_for_rest()
+                        self._end_session(in_order=False)
                     break
                 self._do(frame)
             else:
@@ -374,7 +381,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def writable(self) -> bool:
-        return not self._paused and not self.closed and self._out_size < HIGH_WATER_BYTES
+        return not self._paused and not self._closing and not self.closed and self._out_size < HIGH_WATER_BYTES
 
     def send(self, data: bytes) -> None:
         """Send it at the end of this turn of the loop, together with all else that the turn sends."""
@@ -494,11 +501,16 @@ class Connection(asyncio.Protocol):
             self._parser = Parser(STRANGER_LIMITS)  # frees what has come of a frame before Python finds cycles
             if self._commands is not None:
                 self._commands.end(in_order=in_order)
+        if self._transport is LOST:
+            self._listener.connections.discard(self)
+            self._commands = None
 
     # ---- times
 
     def tick(self, now: float) -> None:
         """Called every so often: is something overdue?"""
+        if self._transport is LOST:
+            return
         timing = self._listener.timing
         if self._deadline and now >= self._deadline:
             if self._closing and self._waits() and self._last_progress != (moved := self._progress()):

@@ -3,16 +3,19 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from asyncio import selector_events
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from qmgr.daemon.stomp_connection import FRAMES_PER_TURN
 from tests.conftest import SOAK
-from tests.daemon.stomp_world import DEADLINE, Client, Server, eventually
+from tests.daemon.certificates import Authority
+from tests.daemon.stomp_world import DEADLINE, Client, Server, eventually, queue_manager, serving
 
 STEP = 1 if SOAK else 3  # every byte of the ends of frames, and of the rest every so many
 
@@ -72,6 +75,40 @@ def test_who_says_no_more_hears_what_it_is_owed(server: Server, leaves: bool) ->
     client.close()
     assert server.bodies("A") == [b"body"] * count
     assert server.qm.transactions() == []
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["silent", "DISCONNECT"])
+@pytest.mark.parametrize("tells", [False, True], ids=["cut", "close_notify"])
+def test_what_was_sent_before_the_end_of_a_tls_connection_is_done(tmp_path: Path, leaves: bool, tells: bool) -> None:
+    """TLS hands over the end with what was sent before it, without waiting for that to be taken."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    context = ssl.create_default_context(cafile=authority.path)
+    count = 20 * FRAMES_PER_TURN
+    frames = [Client.frame("SEND", b"body", destination="A")] * count
+    frames += [Client.frame("SUBSCRIBE", id="1", destination="B", ack="auto")] * tells  # who is known to be gone then
+    frames += [Client.frame("BEGIN", transaction="t"), Client.frame("SEND", b"half", destination="A", transaction="t")]
+    frames += [Client.frame("DISCONNECT")] * leaves
+    with (
+        queue_manager(tmp_path, "A", "B") as manager,
+        serving(manager, tls_certificate=certificate, tls_key=key) as server,
+    ):
+        manager.put("B", b"stays")
+        client = server.stranger(context)
+        client.connect()
+        go_on = threading.Event()
+        server.listener._state.loop.call_soon_threadsafe(go_on.wait, DEADLINE)
+        client.raw(b"".join(frames))
+        if tells:
+            client.socket.setblocking(False)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.socket.unwrap()  # type: ignore[attr-defined]
+        client.close()
+        go_on.set()
+        server.all_gone()
+        assert server.bodies("A") == [b"body"] * count
+        assert server.bodies("B") == [b"stays"]
+        assert manager.transactions() == []
 
 
 def test_who_says_no_more_in_the_moment_in_which_its_receipt_is_due_hears_it(
