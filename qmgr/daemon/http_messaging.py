@@ -303,10 +303,10 @@ def properties(text: str) -> dict[str, Value]:
         except ValueError:
             kinds = "string, integer, float or boolean, and what is percent-encoded UTF-8"
             raise bad(
-                f"{part.strip()!r} in ibm-mq-usr is no property; give name;value;type, the type {kinds}"
+                f"{part.strip()[:60]!r} in ibm-mq-usr is no property; give name;value;type, the type {kinds}"
             ) from None
         if name in found:
-            raise bad(f"ibm-mq-usr has property {name!r} twice; give it once")
+            raise bad(f"ibm-mq-usr has property {name[:60]!r} twice; give it once")
         found[name] = typed
     return found
 

@@ -1060,6 +1060,13 @@ def test_properties_go_there_and_back(given: dict[str, Any]) -> None:
     assert properties(said) == given
 
 
+@pytest.mark.parametrize("said", ["a;" + "9" * 10_000 + ";integer", ", ".join(["a" * 5_000 + ";1;integer"] * 2)])
+def test_what_is_said_of_a_wrong_property_repeats_its_beginning_only(said: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        properties(said)
+    assert len(str(caught.value)) < 250
+
+
 def test_users_come_over_tls_with_their_rights(tmp_path: Path) -> None:
     """Row 79."""
     authority = Authority(tmp_path)
