@@ -10,6 +10,7 @@ archives, compresses and removes. Always the oldest first, so that there is neve
 """
 
 import contextlib
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -80,6 +81,7 @@ class Retention:
         self._next_look_ns = self._next_house_ns = 0
         self._newly_archived = False  # extents were reported as archived since this was looked at
         self._archive_unseen = False  # the archive could not be looked at since the start
+        self._latest: dict[int, tuple[int, int]] = {}  # by sequence: when it was taken, and its latest record's time
         self._indexed = 0  # the sequence before which no extent has to be looked at for an index
         if self._linear:
             self._check_archive(disk, config.archive_directory, active_path(config.path))
@@ -230,22 +232,55 @@ class Retention:
         with self._lock:
             self._readers.discard(reading)
 
-    def _needed_to_remove(self) -> dict[str, int]:
+    def _needed_to_remove(self, older_than: int, now_us: int) -> dict[str, int]:
         """From which sequence on extents may not be removed, by reason: those of `needed_from`, and the oldest message.
 
-        An extent is not removed by age alone while it has a message that nobody has got yet.
+        An extent is not removed by age alone while it has a message that nobody has got yet. Those are looked at that
+        were last written `older_than` seconds before `now_us`, or more: no others would be removed.
         """
         needed = self.needed_from()
         oldest_us = self._oldest_message()
         if oldest_us:
             copies = self._history.copies()
             written = last_written(copies)
-            # Where the clock was set back an extent seems older than its own beginning: nobody knows, so it is kept.
-            later = [s for s, at in written.items() if at >= oldest_us or at < copies[s][0].taken]
-            if oldest_us > self._clock.wall_us():
-                later = list(copies)  # it was set back since, and that may have been in any of them
-            needed["an undelivered message"] = min(later, default=needed["restart"])
+            for gone in set(self._latest) - copies.keys():
+                self._latest.pop(gone, None)
+            first = min(copies, default=needed["restart"])
+            if oldest_us <= now_us:  # else the clock was set back since, and that may have been in any of them
+                free = (s for s in sorted(written) if s < needed["restart"])
+                old = itertools.takewhile(lambda s: now_us - written[s] >= older_than * 1_000_000, free)
+                has_it = (s for s in old if self._may_have(copies[s][0], written[s], oldest_us))
+                first = next(has_it, needed["restart"])
+            needed["an undelivered message"] = first
         return needed
+
+    def _may_have(self, place: Place, written_us: int, oldest_us: int) -> bool:
+        """May the extent, last written then, have a message that was put at that moment or later?
+
+        When its successor took its place tells, but where the clock was set back meanwhile: then it seems older than
+        its own beginning, or than its last records, which its index says. Where nobody knows it may.
+        """
+        if written_us >= oldest_us:
+            return True
+        latest_us = self._latest_record(place, make=written_us < place.taken)
+        return written_us < place.taken if latest_us is None else latest_us >= oldest_us
+
+    def _latest_record(self, place: Place, *, make: bool) -> int | None:
+        """The latest time of a record that begins in the extent; None where that is not known.
+
+        By its index, which is made if need be where that is worth it (`make`).
+        """
+        disk, log_id, sequence = self._disk, self._log.state.log_id, place.sequence
+        known = self._latest.get(sequence)
+        if known is None or known[0] != place.taken:
+            with contextlib.suppress(_Ending, LogError, OSError):
+                index = extent_index.load(disk, place, log_id)
+                give_way = partial(self._yield_or_end, self._pace())
+                if index is None and make and self._index(self._log.history(), place, give_way):
+                    index = extent_index.load(disk, place, log_id)
+                if index is not None:
+                    known = self._latest[sequence] = place.taken, index.high_time
+        return None if known is None or known[0] != place.taken else known[1]
 
     def _oldest_message(self) -> int:
         """When the oldest persistent message that is still there was put, about; 0: there is none."""
@@ -340,11 +375,12 @@ class Retention:
         try:
             with self._working:
                 self._check_archive_seen()
+                now_us = self._clock.wall_us()
                 kept = self._archive.apply_policy(
                     policy,
-                    now_us=self._clock.wall_us(),
+                    now_us=now_us,
                     active_from=self.needed_from()["restart"],
-                    needed_from=self._needed_to_remove,
+                    needed_from=lambda: self._needed_to_remove(policy.remove_after or 0, now_us),
                     still_needed_from=self.needed_from,
                     give_way=partial(self._yield_or_end, self._pace()),
                     removing=self._deciding,
@@ -429,11 +465,13 @@ class Retention:
                 "have gaps; set LogManagement=Manual or Archive"
             )
         self._check_archive_seen()
-        needed = self._needed_to_remove()
+        now_us = self._clock.wall_us()
+        remove = action is Action.REMOVE
+        needed = self._needed_to_remove(older_than, now_us) if remove else self.needed_from()
         return self._archive.plan(
             action,
             after=older_than,
-            now_us=self._clock.wall_us(),
+            now_us=now_us,
             active_from=needed["restart"],
             compression=self._policy.compression,
             needed_from=needed,

@@ -178,6 +178,53 @@ def test_a_message_whose_queue_is_damaged_or_whose_time_is_to_come_holds_what_ha
         assert [each.message.body for each in made.qm.replay("A", "oldest")] == [b"undelivered"]
 
 
+def test_a_message_whose_time_was_to_come_and_has_come_holds_the_extent_whose_index_says_that() -> None:
+    """The clock was five hours ahead while it was put, and set right before its extent was full."""
+    made = undelivered(5 * 3600)
+    made.qm._retention.index_extents()
+    made.clock.advance(6 * 3600)
+    made.qm.record_image()
+    out = made.qm.remove_log(older_than=0)
+    assert out.held is not None
+    assert (out.done, "an undelivered message" in out.held.gates) == ((), True)
+    assert [each.message.body for each in made.qm.replay("A", "oldest")] == [b"undelivered"]
+
+
+@pytest.mark.parametrize("by_policy", [True, False])
+def test_an_extent_in_which_the_clock_was_set_back_is_kept_no_longer_than_its_messages(by_policy: bool) -> None:
+    """There is always a message that nobody has got, and never an old one."""
+    made = World(start=False, log_type="linear", log_primary_files=4, log_secondary_files=2)
+    if by_policy:
+        path = f"{DATA}/qmgrs/{NAME}/qm.ini"
+        made.disk.poke(path, made.disk.peek(path) + b"LogArchive:\n RemoveAfter=1d\n")
+    made.start()
+    made.qm.define_queue("A", image_recoverable="NO")
+
+    def go_on(extents: int) -> None:
+        for _ in range(extents):
+            made.clock.advance(600)
+            made.qm.put("A", b"x")
+            if made.qm.queue("A").depth > 1:
+                made.qm.get("A")
+            made.qm.advance_log()
+        made.qm.record_image()
+        made.qm.checkpoint()
+        made.qm.checkpoint()
+
+    go_on(4)
+    set_back = sequences(made)[-1]
+    made.clock.jump_wall(-7200)
+    go_on(4)
+    made.clock.advance(2 * DAY)
+    go_on(2)
+    if by_policy:
+        made.qm._retention.keep_policy()
+    else:
+        made.qm.remove_log(older_than=DAY)
+    assert sequences(made)[0] > set_back
+    assert [each.message.body for each in made.qm.replay("A", "oldest")][-1:] == [b"x"]
+
+
 def test_the_policy_leaves_what_a_restart_needs_where_it_is() -> None:
     """However old it is: a unit of work holds it."""
     made = world("LogArchive:\n ArchiveAfter=5h\n")
