@@ -1,7 +1,6 @@
 """The clock: wall time, elapsed time and waiting. Nothing else imports `time`."""
 
 import datetime
-import threading
 import time
 from typing import Protocol
 
@@ -9,6 +8,13 @@ from typing import Protocol
 def moment(us: int) -> str:
     """A moment of wall time for people, UTC: `2026-11-21 14:30:00.000`."""
     return (datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=us)).isoformat(" ", "milliseconds")
+
+
+class Awaited(Protocol):
+    """What is waited for: a `threading.Event`, or one that is safe from interrupts (`condition.py`)."""
+
+    def is_set(self) -> bool: ...
+    def wait(self, timeout: float | None = None, /) -> bool: ...
 
 
 class Clock(Protocol):
@@ -22,7 +28,7 @@ class Clock(Protocol):
         """Nanoseconds since some fixed moment; never goes back."""
         ...
 
-    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+    def wait(self, event: Awaited, seconds: float | None) -> bool:
         """Wait until `event` is set, or for `seconds` (None: for ever); return whether it is set."""
         ...
 
@@ -40,7 +46,7 @@ class SystemClock:
 
     elapsed_ns = staticmethod(time.monotonic_ns)  # twice for each force: without a call of ours in between
 
-    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+    def wait(self, event: Awaited, seconds: float | None) -> bool:
         return event.wait(seconds)
 
     def give_way(self) -> None:

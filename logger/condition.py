@@ -1,7 +1,9 @@
-"""Waiting for a change to what a lock guards: as a condition variable, but safe from interrupts.
+"""Waiting for a change to what a lock guards, or for an event: as in `threading`, but safe from interrupts.
 
 With `threading.Condition` a KeyboardInterrupt in `wait` can leave the caller without the lock, and the end of its
-`with` block then releases a lock that another thread holds.
+`with` block then releases a lock that another thread holds. A `threading.Event` has such a condition inside, which is
+written in Python: an interrupt that strikes where its lock was just taken leaves that held for ever, and whoever sets
+the event next waits for it as long.
 """
 
 import contextlib
@@ -55,3 +57,40 @@ class Condition:
             with contextlib.suppress(RuntimeError):  # it has been woken
                 self._gates[-1].release()
             self._gates.pop()
+
+
+class Event:
+    """As `threading.Event`. Where `set` is interrupted it can simply be called again."""
+
+    __slots__ = ("_gates", "_set")
+
+    def __init__(self) -> None:
+        self._set = False
+        self._gates: list[threading.Lock] = []  # one for each waiting caller, locked until the event is set
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True  # first: whoever comes to wait from now on sees it
+        for gate in tuple(self._gates):
+            with contextlib.suppress(RuntimeError):  # it has been woken
+                gate.release()
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, timeout: float | None = None, /) -> bool:
+        """Wait until it is set, for `timeout` seconds at most; whether it is set."""
+        if self._set or (timeout is not None and timeout <= 0):
+            return self._set
+        gate = threading.Lock()
+        gate.acquire()
+        try:
+            self._gates.append(gate)
+            if not self._set:
+                gate.acquire(timeout=-1 if timeout is None else timeout)
+        finally:
+            with contextlib.suppress(ValueError):  # an interrupt came first
+                self._gates.remove(gate)
+        return self._set

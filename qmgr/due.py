@@ -75,9 +75,16 @@ class Waiters:
         """Wake everyone in line, also those who join meanwhile.
 
         The caller may not hold the lock: a queue manager is stopped without it. So the line is replaced instead of
-        changed, since another thread may be going through it.
+        changed, since another thread may be going through it. An interrupt leaves those in line who may not be awake.
         """
         while self.line:
-            line, self.line = self.line, deque()
-            for event, _ in tuple(line):
-                event.set()
+            line = self.line
+            try:
+                self.line = deque()
+                for event, _ in tuple(line):
+                    event.set()
+            except BaseException:
+                if self.line is not line:
+                    line.extend(self.line)
+                    self.line = line
+                raise

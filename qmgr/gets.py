@@ -4,12 +4,12 @@ A caller never sees a message whose commit is not safe yet: a get that finds one
 """
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import attrs
 
+from logger.condition import Event
 from logger.crowded import let_holder_go_on
 from logger.disk_errors import advice
 from logger.errors import LogError
@@ -58,7 +58,7 @@ class _GetCall:
     wanted: Wanted
     deadline: int | None  # of its wait, in nanoseconds of the clock
     waits: bool  # where there is nothing
-    event: threading.Event | None = None  # of the last wait: set when there may be something
+    event: Event | None = None  # of the last wait: set when there may be something
     in_line: bool = False
     may_read: bool = False  # segments while the lock is held: once `_index` has read without it what it could
     requeues_first: bool = False  # messages that were backed out too often, in units of work of their own
@@ -228,7 +228,7 @@ class Gets(Holding):
             return _Found([], [], 0)
         if found is None:
             self.check_not_ending()
-            call.event = threading.Event()
+            call.event = Event()
             call.in_line = True
             self._add_waiter(queue, call.event, unit, call.wanted)
             self.check()  # who stopped it may have woken everyone in line just before
@@ -300,7 +300,7 @@ class Gets(Holding):
         if unit is not None:
             unit.waiting = tuple(each for each in unit.waiting if each is not waiter)
 
-    def _withdraw_waiter(self, queue: Queue, event: threading.Event, unit: Uow | None) -> None:
+    def _withdraw_waiter(self, queue: Queue, event: Event, unit: Uow | None) -> None:
         """Leave the line, and let another one have what the event was set for. May be called twice."""
         with self.lock:
             self._remove_waiter(queue, event, unit)

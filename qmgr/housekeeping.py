@@ -14,6 +14,7 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 
+from logger.condition import Event
 from logger.config import LogType
 from logger.disk import PAGE
 from logger.disk_errors import NO_DESCRIPTORS, RETRYABLE, advice
@@ -85,7 +86,7 @@ class Housekeeper:
         self._checkpoint_thread: ShieldedWorker | None = None  # for the main thread, which may be interrupted meanwhile
         self._on_failure = on_failure
         self._needed = 0  # bytes of log that room is being made for: no extent is given back that they go to
-        self._wake = threading.Event()
+        self._wake = Event()
         self._ending = False
         self._one_at_a_time = threading.RLock()
         self._was_full = False  # it was said that the log is full, and not yet that it is so no longer

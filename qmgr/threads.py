@@ -7,6 +7,8 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from logger.condition import Event
+
 Alive = Callable[[], object]  # gives something as long as the thread is there, and None from then on
 
 
@@ -20,7 +22,7 @@ class Worker:
         self._call = call
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.started = False
-        self.over = threading.Event()
+        self.over = Event()
 
     def _run(self) -> None:
         try:

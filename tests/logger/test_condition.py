@@ -3,11 +3,11 @@
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from logger.condition import Condition
+from logger.condition import Condition, Event
 
 
 def for_a_change(condition: Condition, apart: threading.Event) -> None:
@@ -86,3 +86,59 @@ def test_everyone_who_waits_is_woken_though_an_interrupt_strikes_in_that() -> No
     for thread in threads:
         thread.join(20)
         assert not thread.is_alive()
+
+
+def test_an_event_wakes_all_who_wait_for_it_and_can_be_used_again() -> None:
+    event, woken = Event(), list[bool]()
+    for _ in range(2):
+        woken.clear()
+        threads = [threading.Thread(target=lambda: woken.append(event.wait()), daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        while len(event._gates) < len(threads):
+            time.sleep(0.001)
+        assert not event.is_set() and not woken
+        event.set()
+        event.set()
+        for thread in threads:
+            thread.join(20)
+        assert woken == [True] * 3 and event.is_set() and event.wait() and event.wait(0)
+        assert not event._gates
+        event.clear()
+    assert not event.is_set()
+    assert [event.wait(seconds) for seconds in (-1, 0, 0.001)] == [False] * 3
+    assert not event._gates
+
+
+def test_an_event_whose_setting_is_interrupted_wakes_everyone_when_it_is_set_again() -> None:
+    event = Event()
+    thread = threading.Thread(target=event.wait, daemon=True)
+    thread.start()
+    while not event._gates:
+        time.sleep(0.001)
+
+    class Struck(list[threading.Lock]):
+        def __iter__(self) -> Iterator[threading.Lock]:
+            raise KeyboardInterrupt
+
+    gates, event._gates = event._gates, Struck(event._gates)
+    with pytest.raises(KeyboardInterrupt):
+        event.set()
+    event._gates = gates
+    event.set()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_an_interrupt_in_a_wait_for_an_event_keeps_nobody_from_setting_it() -> None:
+    event = Event()
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(KeyboardInterrupt):
+            event.wait()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not event._gates
+    event.set()
+    assert event.wait()

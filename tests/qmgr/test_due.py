@@ -90,6 +90,25 @@ def test_leaving_and_waking_all() -> None:
     assert not line.line
 
 
+def test_who_is_not_woken_yet_where_an_interrupt_strikes_is_woken_when_all_are_woken_again() -> None:
+    class Struck(threading.Event):
+        def set(self) -> None:
+            if struck:
+                raise struck.pop()
+            super().set()
+
+    struck = [KeyboardInterrupt()]
+    line = Waiters()
+    first, second, third = joined(line), Struck(), threading.Event()
+    line.add(second)
+    line.add(third)
+    with pytest.raises(KeyboardInterrupt):
+        line.wake_all()
+    line.wake_all()
+    assert first.is_set() and second.is_set() and third.is_set()
+    assert not line.line
+
+
 class Stops(threading.Event):
     """At the moment when it is woken another thread stops the queue manager, without the lock."""
 

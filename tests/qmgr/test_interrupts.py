@@ -971,3 +971,33 @@ def test_row_65_an_interrupt_as_a_consumer_ends_its_unit_of_work_leaves_no_unit_
     consumer.close()
     assert world.qm.transactions() == []
     assert sorted(bodies(world.qm, "A")) == sorted(OLD)
+
+
+def test_row_65_an_interrupt_in_what_the_library_itself_locks_leaves_nobody_waiting(tmp_path: Path) -> None:
+    """What `threading` locks in Python code it leaves locked, where the interrupt comes just behind that."""
+    qmgr.create(NAME, data_path=tmp_path)
+    qm = qmgr.start(NAME, data_path=tmp_path)
+    qm.define_queue("A")
+
+    def strike(frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename == threading.__file__ and frame.f_code.co_name == "__enter__":
+            if event == "return":
+                raise KeyboardInterrupt
+            return strike
+        return None
+
+    def put() -> None:
+        sys.settrace(strike)
+        try:
+            qm.put("A", b"new")
+        finally:
+            sys.settrace(None)
+
+    waiting = Call(lambda: qm.get("A", wait=None))
+    looks_until(qm, lambda: len(qm._engine.state.queues["A"].waiters.line) > 0)
+    putting = Call(put)
+    with contextlib.suppress(KeyboardInterrupt):
+        putting.outcome(30)
+    with contextlib.suppress(qmgr.Unavailable):
+        assert waiting.outcome(30).body == b"new"
+    qm.end("immediate")

@@ -79,6 +79,7 @@ class Turns:
         self.preempt = self.rng.random() < 0.3  # where functions begin, too
         self.tracer = self.trace  # kept, since whoever is being called must not go
         self.steps = self.handed = 0
+        self.choosing = False  # who goes on is being found out: what is asked for that lets nobody go on
         self.stuck: Stuck | None = None
         self.main = self.now = Task(self, lambda: None, "main", daemon=False)
         self.main.ident = _thread.get_ident()
@@ -129,7 +130,7 @@ class Turns:
     def trace(self, frame: Any, event: str, arg: Any) -> None:
         """A function begins."""
         where = frame.f_globals.get("__name__", "")
-        if where.partition(".")[0] in PACKAGES and self.rng.random() < 0.2:
+        if not self.choosing and where.partition(".")[0] in PACKAGES and self.rng.random() < 0.2:
             self.step()
 
     # -- who runs
@@ -176,7 +177,9 @@ class Turns:
         """Who can go on; time passes where nobody can."""
         while True:
             now = self.clock.elapsed
+            self.choosing = True
             able = [task for task in self.tasks if not task.over and task.can_go_on(now)]
+            self.choosing = False
             if able:
                 return self.rng.choice(able)
             times = [task.until for task in self.tasks if not task.over and task.until is not None]
