@@ -466,8 +466,7 @@ class Retention:
             )
         self._check_archive_seen()
         now_us = self._clock.wall_us()
-        remove = action is Action.REMOVE
-        needed = self._needed_to_remove(older_than, now_us) if remove else self.needed_from()
+        needed = self._needed_to_remove(older_than, now_us)
         return self._archive.plan(
             action,
             after=older_than,
