@@ -172,8 +172,9 @@ class _Recovery:
             if last > end:
                 raise Mistake(f"the log ends at {lsns.text(end)}, so {lsns.text(last)} is not in it")
             beginning = start == state.extent_bytes
-            if not state.epoch:
-                raise Mistake("its log holds nothing yet: the queue manager was never started")
+            if end == state.extent_bytes:
+                why = "its first start was cut off" if state.epoch else "the queue manager was never started"
+                raise Mistake(f"its log holds nothing yet: {why}")
             if beginning and not found.time:
                 raise Mistake(f"the log begins at {lsns.text(start)}, and what is asked for was before that")
             make_and_keep_dirs(self._disk, self._target.data_dir)

@@ -1085,3 +1085,22 @@ def test_damage_behind_the_moment_does_not_matter() -> None:
     for lsn in (at + 16, marks[21], marks[-1]):
         with pytest.raises(Damaged, match=path):
             recover(life, f"/at{lsn}", lsn=lsn)
+
+
+def test_one_whose_first_start_was_cut_off_holds_nothing_yet() -> None:
+    """There are moments of it at which the control file has an epoch, and the log no record."""
+    world = World(start=False, log_type="linear")
+    found: list[SimDisk] = []
+    world.disk.before_effect = lambda kind, path: found.append(world.disk.snapshot(LOSE_ALL))
+    world.start()
+    world.disk.before_effect = None
+    said = set()
+    for disk in found:
+        try:
+            qmgr.recover_to("QM1", INTO, time_us=1 << 60, data_path="/data", disk=disk, clock=world.clock)
+        except Mistake as exc:
+            said.add(exc.sentence)
+    assert said == {
+        "its log holds nothing yet: the queue manager was never started",
+        "its log holds nothing yet: its first start was cut off",
+    }
