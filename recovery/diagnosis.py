@@ -39,7 +39,12 @@ TABLE = (
     Row("control_missing", "the control file is missing", Cure.REBUILD, "it is made of the extents"),
     Row("control_stale", "the control file is an older copy", Cure.REBUILD, "it is made of the extents"),
     Row("control_foreign", "the control file belongs to another log", Cure.REBUILD, "it is made of the extents"),
-    Row("checkpoint_newest_damaged", "the newest checkpoint file is not whole", Cure.KEEP, "the one before counts"),
+    Row(
+        "checkpoint_newest_damaged",
+        "the newest checkpoint file is missing, or not whole",
+        Cure.KEEP,
+        "the one before counts",
+    ),
     Row("checkpoint_foreign", "a checkpoint file belongs to another queue manager", Cure.KEEP, "the other one counts"),
     Row(
         "checkpoints_lost_log_complete",
