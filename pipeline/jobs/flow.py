@@ -16,10 +16,10 @@ there, and nobody knows for how long.
 import argparse
 import datetime
 import re
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 
 from pipeline.jobs import common, lives, output
 from pipeline.jobs.common import MAX_NUMBER_CHARS, Failure
@@ -258,8 +258,9 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
         describe(report, first, last, width)
         busiest = counted.orderBy("put", "object_number", ascending=[False, True])
         rows = busiest.limit(MAX_REPORTED_QUEUES).collect()
-        list_queues(report, rows)
-        draw(report, by_window, rows[:MAX_CURVES], width * max(1, (last - first) // width // MAX_CURVE_POINTS))
+        names = names_of(rows, several(counted, rows))
+        list_queues(report, rows, names)
+        draw(report, by_window, rows[:MAX_CURVES], names, width * max(1, (last - first) // width // MAX_CURVE_POINTS))
         shop.publish(report, *TABLES)
     return common.GOOD
 
@@ -278,7 +279,7 @@ def describe(report: Report, first: int, last: int, width: int) -> None:
     report.line("Persistent messages only: the log has no others.")
 
 
-def list_queues(report: Report, rows: list[Row]) -> None:
+def list_queues(report: Report, rows: list[Row], names: dict[int, str]) -> None:
     report.heading("Queues")
     counts = [
         "put",
@@ -294,7 +295,6 @@ def list_queues(report: Report, rows: list[Row]) -> None:
         "passed_on",
     ]
     times = ["p50_us", "p95_us", "p99_us", "longest_us"]
-    names = names_of(rows)
     report.table(
         ["queue", *(name.replace("_", " ") for name in counts), *(name.removesuffix("_us") for name in times)],
         [
@@ -313,23 +313,27 @@ def list_queues(report: Report, rows: list[Row]) -> None:
     report.line("id; answered, with that as its correlation id; passed on, with the same correlation id.")
 
 
-def names_of(rows: list[Row]) -> dict[int, str]:
-    """What the report calls each queue, by its number: one that was deleted and defined again is several."""
-    often = Counter(row["queue"] for row in rows)
+def several(counted: DataFrame, rows: list[Row]) -> set[str]:
+    """The names of these rows that are of more than one queue, whether the others are among the rows or not."""
+    of_rows = counted.filter(F.col("queue").isin([row["queue"] for row in rows]))
+    return {row["queue"] for row in of_rows.groupBy("queue").count().filter("count > 1").collect()}
+
+
+def names_of(rows: list[Row], often: set[str]) -> dict[int, str]:
+    """What report and charts call each queue, by its number, which is told of those whose names are there `often`."""
     return {
-        row["object_number"]: row["queue"] if often[row["queue"]] == 1 else f"{row['queue']} ({row['object_number']})"
+        row["object_number"]: f"{row['queue']} ({row['object_number']})" if row["queue"] in often else row["queue"]
         for row in rows
     }
 
 
-def draw(report: Report, by_window: DataFrame, rows: list[Row], width: int) -> None:
+def draw(report: Report, by_window: DataFrame, rows: list[Row], names: dict[int, str], width: int) -> None:
     """Depth, throughput and time on queue of the busiest queues."""
     chosen = ", ".join(str(row["object_number"]) for row in rows)
     if not chosen:
         return
     text = {"width": str(width), "chosen": chosen}
     curves: dict[str, list[Row]] = {}
-    names = names_of(rows)
     for point in lives.query(CURVES_OF, text, windows=by_window).collect():
         curves.setdefault(names[point["object_number"]], []).append(point)
     starts = [microseconds(point["at"].astimezone(datetime.UTC)) for points in curves.values() for point in points]

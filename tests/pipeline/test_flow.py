@@ -262,8 +262,12 @@ def test_a_window_is_said_in_words_or_chosen_by_the_span() -> None:
 
 def test_a_queue_that_was_defined_again_is_drawn_and_listed_for_each_time_by_its_number(spark: "SparkSession") -> None:
     """The depth of the one that is gone stood for both, where they were within one point of a chart."""
-    kind = pyspark.sql.Row("queue", "object_number")
-    assert flow.names_of([kind("A", 3), kind("B", 4), kind("A", 7)]) == {3: "A (3)", 4: "B", 7: "A (7)"}
+    counted = spark.createDataFrame(
+        [("A", 3), ("B", 4), ("C", 5), ("A", 7), ("C", 8)], "queue STRING, object_number INT"
+    )
+    shown = counted.filter("object_number in (3, 4)").collect()
+    names = flow.names_of(shown, flow.several(counted, shown))
+    assert names == {3: "A (3)", 4: "B"}, "also where the other A is not among those that are shown"
     at = datetime.datetime.fromtimestamp(60, datetime.UTC)
     rows = [(number, at, depth, depth, 0, None, None, None) for number, depth in ((7, 0), (3, 5))]
     columns = "object_number INT, window TIMESTAMP, depth INT, put INT, got INT, p50_us INT, p95_us INT, p99_us INT"
