@@ -152,13 +152,15 @@ with counted as (
         count_if(moved_how = 'answered') as answered, count_if(moved_how = 'passed on') as passed_on,
         count_if(fate = 'put backed out') as put_backed_out,
         percentile_approx(if(fate = 'got', time_on_queue_us, null), array(0.5, 0.95, 0.99), {near}) as waited,
-        max(if(fate = 'got', time_on_queue_us, null)) as longest_us
+        max(if(fate = 'got', time_on_queue_us, null)) as longest_us,
+        count_if(visible_lsn is null and sequence is not null) as there
     from {lives} group by queue, object_number
 ), deepest as (
     select object_number, max(deepest) as deepest from {windows} group by object_number
 )
 select queue, object_number, put, got, expired, deleted, left, backouts, moved, answered, passed_on,
-    put_backed_out, waited[0] as p50_us, waited[1] as p95_us, waited[2] as p99_us, longest_us, deepest
+    put_backed_out, waited[0] as p50_us, waited[1] as p95_us, waited[2] as p99_us, longest_us,
+    coalesce(deepest, there) as deepest
 from counted left join deepest using (object_number)
 """
 

@@ -217,6 +217,18 @@ def test_a_queue_is_as_deep_as_at_any_moment_of_a_window_and_at_its_beginning(sp
     assert two_windows(spark, (2, 9, 2, 70), (1, 8, 1, 2)) == [(2, 1, 1, 1), (0, 1, 0, 1)]
 
 
+def test_a_queue_through_which_nothing_went_is_as_deep_as_what_was_tried_to_get(spark: "SparkSession") -> None:
+    """What was put before the log, and was got and given back in it, is there; so the queue has no window."""
+    lying = (1, 7, None, "on queue", 1)
+    columns = "object_number INT, sequence BIGINT, visible_lsn BIGINT, fate STRING, backouts INT"
+    told = spark.createDataFrame([lying, (2, None, None, "put backed out", 0)], columns).selectExpr(
+        "*", "'A' as queue", "cast(null as string) as moved_how", "cast(null as bigint) as time_on_queue_us"
+    )
+    nothing = spark.createDataFrame([], "object_number INT, deepest BIGINT")
+    found = flow.queues(told, nothing).collect()
+    assert {(row["object_number"], row["left"], row["deepest"]) for row in found} == {(1, 1, 1), (2, 0, 0)}
+
+
 def test_no_queue_is_less_than_empty_where_the_clock_was_set_back(spark: "SparkSession") -> None:
     """What went by an earlier clock than it came goes when it came."""
     assert two_windows(spark, (1, 9, 70, 1), (2, 9, 70, 130)) == [(2, 1, 1, 1), (0, 1, 0, 1)]
