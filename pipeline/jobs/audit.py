@@ -485,7 +485,7 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
             report.line(text)
             common.say(text)
         list_queues(report, counted)
-        list_violations(report, found, counts)
+        list_violations(report, found, counted, counts)
         shop.publish(report, *TABLES)
     return common.DIFFERENT if counts else common.GOOD
 
@@ -519,8 +519,10 @@ def list_queues(report: Report, counted: DataFrame) -> None:
     """The queues with most messages, and what is legal and worth knowing of them."""
     report.heading("Queues")
     names = ["queue", "put", "got", "expired", "left", "given_back", "overtakings", "unprovable"]
-    rows = counted.orderBy(F.desc("put"), "object_number").select(names).limit(MAX_REPORTED_QUEUES).collect()
-    report.table([name.replace("_", " ") for name in names], [list(row) for row in rows])
+    rows = counted.orderBy(F.desc("put"), "object_number").limit(MAX_REPORTED_QUEUES).collect()
+    called = lives.names_of(rows, lives.several(counted, rows))
+    table = [[called[row["object_number"]], *(row[name] for name in names[1:])] for row in rows]
+    report.table([name.replace("_", " ") for name in names], table)
     report.line()
     report.line("left: committed and neither got nor expired. given back: gets of units of work that were backed out.")
     report.line(
@@ -530,15 +532,19 @@ def list_queues(report: Report, counted: DataFrame) -> None:
     report.line("unprovable: gets of messages whose put lies before this log.")
 
 
-def list_violations(report: Report, found: DataFrame, counts: dict[str, int]) -> None:
+def list_violations(report: Report, found: DataFrame, counted: DataFrame, counts: dict[str, int]) -> None:
     """The first violations of each rule."""
     for rule in [rule for rule in RULES if rule in counts]:
         report.heading(f"Violations of {rule}: {RULES[rule]}")
         wrong = found.filter(F.col("violation") & (F.col("rule") == rule))
         rows = wrong.orderBy("lsn", "sequence").limit(MAX_SHOWN_VIOLATIONS).collect()
+        called = lives.names_of(rows, lives.several(counted, rows))
         report.table(
             ["LSN", "against", "queue", "place", "unit of work"],
-            [[row["at"], row["other_at"], row["queue"], named(row["sequence"]), named(row["uow"])] for row in rows],
+            [
+                [row["at"], row["other_at"], called[row["object_number"]], named(row["sequence"]), named(row["uow"])]
+                for row in rows
+            ],
         )
         if counts[rule] > MAX_SHOWN_VIOLATIONS:
             report.line(f"… and {counts[rule] - MAX_SHOWN_VIOLATIONS:,} more in findings/")

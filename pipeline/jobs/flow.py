@@ -19,7 +19,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
 
 from pipeline.jobs import common, lives, output
 from pipeline.jobs.common import MAX_NUMBER_CHARS, Failure
@@ -260,7 +259,7 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
         describe(report, first, last, width)
         busiest = counted.orderBy("put", "object_number", ascending=[False, True])
         rows = busiest.limit(MAX_REPORTED_QUEUES).collect()
-        names = names_of(rows, several(counted, rows))
+        names = lives.names_of(rows, lives.several(counted, rows))
         list_queues(report, rows, names)
         draw(report, by_window, rows[:MAX_CURVES], names, width * max(1, (last - first) // width // MAX_CURVE_POINTS))
         shop.publish(report, *TABLES)
@@ -313,20 +312,6 @@ def list_queues(report: Report, rows: list[Row], names: dict[int, str]) -> None:
         "Where messages went, by the unit of work that got them and put another one: moved, with the same message"
     )
     report.line("id; answered, with that as its correlation id; passed on, with the same correlation id.")
-
-
-def several(counted: DataFrame, rows: list[Row]) -> set[str]:
-    """The names of these rows that are of more than one queue, whether the others are among the rows or not."""
-    of_rows = counted.filter(F.col("queue").isin([row["queue"] for row in rows]))
-    return {row["queue"] for row in of_rows.groupBy("queue").count().filter("count > 1").collect()}
-
-
-def names_of(rows: list[Row], often: set[str]) -> dict[int, str]:
-    """What report and charts call each queue, by its number, which is told of those whose names are there `often`."""
-    return {
-        row["object_number"]: f"{row['queue']} ({row['object_number']})" if row["queue"] in often else row["queue"]
-        for row in rows
-    }
 
 
 def draw(report: Report, by_window: DataFrame, rows: list[Row], names: dict[int, str], width: int) -> None:

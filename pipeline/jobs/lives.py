@@ -7,7 +7,8 @@ and what crosses from one bucket to the next is one row of a small table.
 
 from collections.abc import Iterable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 
 from pipeline.jobs import written
 from pipeline.schema import ARROW, SQL
@@ -146,3 +147,17 @@ def messages(calls: DataFrame, described: Iterable[str] = ("priority", "expiry")
     """
     columns = "".join(f", max(if(put, {name}, null)) as {name}" for name in described)
     return query(MESSAGES, {"described": columns, "bucket": str(bucket)}, calls=calls)
+
+
+def several(counted: DataFrame, rows: list[Row]) -> set[str]:
+    """The names of these rows that are of more than one queue, whether the others are among the rows or not."""
+    of_rows = counted.filter(F.col("queue").isin([row["queue"] for row in rows]))
+    return {row["queue"] for row in of_rows.groupBy("queue").count().filter("count > 1").collect()}
+
+
+def names_of(rows: list[Row], often: set[str]) -> dict[int, str]:
+    """What reports and charts call each queue, by its number, which is told of those whose names are there `often`."""
+    return {
+        row["object_number"]: f"{row['queue']} ({row['object_number']})" if row["queue"] in often else row["queue"]
+        for row in rows
+    }

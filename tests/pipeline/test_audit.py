@@ -216,6 +216,11 @@ class Forged:
         qm.get("F")
         unit.backout()
         qm.record_image("D")
+        for _ in range(2):
+            qm.define_queue("G", default_persistence=True)
+            qm.put("G", b"")
+            qm.get("G")
+            qm.delete_queue("G")
 
     def of(self, kind: str, queue: str, sequence: int) -> Row:
         """The last such row."""
@@ -296,6 +301,7 @@ def test_what_a_forger_changes_in_a_log_is_found(
     assert found == forged.planted
     text = (out / "report.txt").read_text()
     assert f"{len(found)} violations." in text and "null" not in text
+    assert "\nG (6) " in text and "\nG (7) " in text and "\nA " in text
     assert all(audit.RULES[rule] in text for rule, _, _, _ in found)
     said = capsys.readouterr()
     assert str(out / "report.txt") in said.out

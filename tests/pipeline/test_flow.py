@@ -278,7 +278,7 @@ def test_a_queue_that_was_defined_again_is_drawn_and_listed_for_each_time_by_its
         [("A", 3), ("B", 4), ("C", 5), ("A", 7), ("C", 8)], "queue STRING, object_number INT"
     )
     shown = counted.filter("object_number in (3, 4)").collect()
-    names = flow.names_of(shown, flow.several(counted, shown))
+    names = lives.names_of(shown, lives.several(counted, shown))
     assert names == {3: "A (3)", 4: "B"}, "also where the other A is not among those that are shown"
     at = datetime.datetime.fromtimestamp(60, datetime.UTC)
     rows = [(number, at, depth, depth, 0, None, None, None) for number, depth in ((7, 0), (3, 5))]
