@@ -1,5 +1,6 @@
 """qm: one program with all the commands under it, `qm crtmqm QM1` being `crtmqm QM1`."""
 
+import gc
 import importlib
 import sys
 from collections.abc import Sequence
@@ -78,7 +79,12 @@ def qm(argv: Sequence[str] | None = None) -> int:
 def program(argv: Sequence[str] | None = None) -> int:
     """As `qm`, for a process that does nothing else, such as that of a command or the daemon that `strmqm` forks."""
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # structlog would load it, for a terminal, in 40 ms
-    return qm(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words and words[0] in NAMES:
+        command(words[0])
+    gc.freeze()  # modules stay: to look for cycles in them, at the end too, takes a fifth of what most commands take
+    gc.enable()
+    return qm(words)
 
 
 def version() -> str:

@@ -3,6 +3,7 @@
 To load a command takes a quarter of a second, in which people who have typed the wrong one interrupt it.
 """
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +20,7 @@ def __getattr__(name: str) -> Callable[[], int]:
 
 def run(name: str) -> int:
     """Do what the words of the command line say; return the exit code."""
+    gc.disable()  # while it is loaded; `program` turns it on
     try:
         from qmgr.cli.main import program
 
