@@ -17,6 +17,7 @@ from logger.extent import DATA, SPARES
 from logger.integrity import Spare, choose, open_spare
 
 WINDOW_BYTES = 1 << 20  # read at a time
+UNWRITTEN = bytes(WINDOW_BYTES)  # memory that the system gives when somebody writes there: never
 NO_END = 1 << 64
 
 
@@ -110,6 +111,8 @@ def latest_part(file: File, extent_bytes: int, seed: int) -> tuple[int, int]:
 def _magics(data: memoryview, end: int) -> Iterator[int]:
     """Where in `data`, before `end`, a frame may begin."""
     searched = bytes(data)
+    if UNWRITTEN.startswith(searched):  # as most of a young log is; to search it takes 70 times as long
+        return
     at = searched.find(frame.MAGIC)
     while 0 <= at < end:
         if at % 8 == 0:
