@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
             "_held_up",
         ),
         *("_is_sender", "_last_progress", "_listener", "_lsn", "_out", "_out_size", "_parser", "_paused", "_pending"),
-        *("_reading", "_refusal", "_socket", "_stalled_since", "_stranger", "_transport", "_working"),
+        *("_polls", "_reading", "_refusal", "_socket", "_stalled_since", "_stranger", "_transport", "_working"),
     )
 
     def __init__(self, listener: ListenerState, stranger: Stranger, refusal: MQError | None = None) -> None:
@@ -146,6 +146,7 @@ class Connection(asyncio.Protocol):
         self._held_up = 0  # answers from other threads that are waited for
         self._paused = False  # more than HIGH_WATER_BYTES wait
         self._is_sender = False  # it has sent a SEND
+        self._polls = False  # it is asked again soon whether checkpoints keep up
         self._reading = True
         self._working = False  # a turn for more frames is planned
         self._farewell: bytes | None = None  # sent when nothing is pending any more, and then it is closed
@@ -231,11 +232,12 @@ class Connection(asyncio.Protocol):
 
     def _do_frames(self) -> None:
         """Do the frames that have come, at most FRAMES_PER_TURN of them before others have their turn."""
-        self._working = False
+        self._working = stopped = False
         parser = self._parser
         try:
             for done in range(FRAMES_PER_TURN):
                 if self._stopped():
+                    stopped = True
                     break
                 frame = parser.next()
                 if frame is None:
@@ -255,7 +257,7 @@ class Connection(asyncio.Protocol):
         except MQError as exc:
             self.fail(exc, parser.receipt)
         self._ask_for_rest()
-        self._regulate()
+        self._regulate(stopped=stopped)
 
     def _ask_for_rest(self) -> None:
         """Ask for a force of what was done without a receipt."""
@@ -325,15 +327,27 @@ class Connection(asyncio.Protocol):
             run()
 
     def _stopped(self) -> bool:
-        """Is no frame to be taken for now?"""
+        """Is no frame to be taken for now? Whatever is in the way calls `_resume` when it is there no longer."""
         behind = self._lsn - self._listener.forcer.safe
         if self._paused or self._held_up or self.closed or self._pending >= MAX_PENDING or behind >= MAX_UNFORCED_BYTES:
             return True
-        return self._is_sender and self._listener.overrun()
+        if not self._is_sender or not self._listener.overrun():
+            return False
+        if not self._polls:  # other threads end that, and tell nobody
+            self._polls = True
+            self._listener.loop.call_later(OVERRUN_POLL_S, self._ask_again)
+        return True
 
-    def _regulate(self) -> None:
-        """Pause or resume reading from the client, as there is room for what it asks."""
-        wanted = self.closed or not (self._stopped() or self._working)
+    def _ask_again(self) -> None:
+        self._polls = False
+        self._resume()
+
+    def _regulate(self, *, stopped: bool = False) -> None:
+        """Pause or resume reading from the client, as there is room for what it asks.
+
+        `stopped`: a frame was not taken just now. What was in the way may be gone already; `_resume` sees to that.
+        """
+        wanted = self.closed or not (stopped or self._working or self._stopped())
         if wanted != self._reading and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
@@ -343,14 +357,9 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
-        if not wanted and self._is_sender and self._listener.overrun():  # nobody tells when that is over
-            self._listener.loop.call_later(OVERRUN_POLL_S, self._resume)
 
     def _resume(self) -> None:
         """Take frames again, unless something still forbids it; called when that may be over."""
-        if self._is_sender and not self.closed and self._listener.overrun():
-            self._listener.loop.call_later(OVERRUN_POLL_S, self._resume)
-            return
         if not self._working and not self._reading and not self._stopped():
             self._working = True
             self._listener.loop.call_soon(self._do_frames)

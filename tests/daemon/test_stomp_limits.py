@@ -546,3 +546,16 @@ def test_nobody_brings_more_while_checkpoints_do_not_keep_up(
         assert server.bodies("A") == []
         overrun = False
         assert other.message().body == b"second"
+
+
+def test_who_was_held_back_for_a_moment_goes_on(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads say when checkpoints do not keep up: that may begin and be over between any two looks at it."""
+    left: list[bool] = []
+    monkeypatch.setattr(server.qm._engine.checkpointer, "overdue", lambda: bool(left) and left.pop())
+    for before in range(8):
+        for looks in (1, 2):
+            with server.client() as client:
+                client.send("A", b"it sends")
+                left[:] = [True] * looks + [False] * before
+                client.raw(b"".join(client.frame("SEND", b"x", destination="A", receipt=f"{n}") for n in range(3)))
+                assert [client.read()["receipt-id"] for _ in range(3)] == ["0", "1", "2"]
