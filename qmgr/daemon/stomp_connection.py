@@ -207,7 +207,6 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
-        self._leave_strangers()
         self._transport = LOST  # with TLS 300 KB that would stay until Python finds cycles
         self._paused = False
         self._stalled_since = 0.0
@@ -511,6 +510,7 @@ class Connection(asyncio.Protocol):
             if self._commands is not None:
                 self._commands.end(in_order=in_order)
         if self._transport is LOST:
+            self._leave_strangers()
             self._listener.connections.discard(self)
             self._commands = None
 
@@ -519,6 +519,8 @@ class Connection(asyncio.Protocol):
     def tick(self, now: float) -> None:
         """Called every so often: is something overdue?"""
         if self._transport is LOST:
+            if self._deadline and now >= self._deadline:  # it is not known yet who that was
+                self.cut()
             return
         timing = self._listener.timing
         if self._deadline and now >= self._deadline:

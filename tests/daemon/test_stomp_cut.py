@@ -10,12 +10,17 @@ from asyncio import selector_events
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-from qmgr.daemon.stomp_connection import FRAMES_PER_TURN
+from qmgr.daemon import strangers
+from qmgr.daemon.stomp_connection import FRAMES_PER_TURN, LOST
+from qmgr.daemon.stomp_login import Credentials, Login
+from qmgr.errors import NotAuthorized
+from qmgr.session import Rights
 from tests.conftest import SOAK
 from tests.daemon.certificates import Authority
-from tests.daemon.stomp_world import DEADLINE, Client, Server, eventually, queue_manager, serving
+from tests.daemon.stomp_world import DEADLINE, QUICK, Client, Server, eventually, queue_manager, serving
 
 STEP = 1 if SOAK else 3  # every byte of the ends of frames, and of the rest every so many
 
@@ -109,6 +114,51 @@ def test_what_was_sent_before_the_end_of_a_tls_connection_is_done(tmp_path: Path
         assert server.bodies("A") == [b"body"] * count
         assert server.bodies("B") == [b"stays"]
         assert manager.transactions() == []
+
+
+@pytest.mark.parametrize("way", ["time", "crowd"])
+def test_who_has_ended_a_tls_connection_and_is_not_known_yet_is_a_stranger_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """What it had sent waits for its password to be checked: no longer than others', and of no more at a time."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    context = ssl.create_default_context(cafile=authority.path)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # later ones say something that it would have to read first
+    checked = threading.Event()
+
+    def rights(self: Login, said: Credentials) -> Rights:
+        checked.wait(DEADLINE)
+        raise NotAuthorized("it is nobody")
+
+    monkeypatch.setattr(Login, "rights", rights)
+    timing = attrs.evolve(QUICK, connect=0.5 if way == "time" else DEADLINE)
+    offers: dict[str, Any] = {"tls_certificate": certificate, "tls_key": key, "authentication": ("PLAIN",)}
+    with queue_manager(tmp_path, "A") as manager, serving(manager, timing, **offers) as server:
+        listener = server.listener
+        listener._strangers._most = 2
+        monkeypatch.setattr(strangers, "GRACE_NS", 0)
+        for _ in range(3):
+            client = server.stranger(context)
+            eventually(lambda: any(not one._held_up for one in listener._connections))
+            go_on = threading.Event()
+            listener._state.loop.call_soon_threadsafe(go_on.wait, DEADLINE)
+            client.say("CONNECT", accept_version="1.2", login="mia", passcode="?")
+            client.say("SEND", bytes(1000), destination="A", content_length="1000")
+            client.socket.setblocking(False)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.socket.unwrap()  # type: ignore[attr-defined]
+            client.close()
+            go_on.set()
+            eventually(lambda: all(one._transport is LOST and one._held_up for one in listener._connections))
+            eventually(lambda: len(listener._connections) == len(listener._strangers) <= 2)
+        if way == "crowd":
+            assert len(listener._connections) == 2
+        if way == "time":
+            server.all_gone()
+        checked.set()
+        server.all_gone()
+        assert len(listener._strangers) == 0
 
 
 def test_who_says_no_more_in_the_moment_in_which_its_receipt_is_due_hears_it(
