@@ -424,6 +424,8 @@ class Housekeeper:
                 return ""
         try:
             if self._grow(spare):
+                while not self._fits(size, promise) and self._grow(spare):
+                    pass  # a large message may need many
                 self._grow_report = 0, 0
                 return ""
         except (OSError, LogDamaged) as exc:  # nothing has changed

@@ -457,6 +457,15 @@ def test_a_put_tries_again_where_others_take_the_room_that_was_made_for_it(monke
     pass_through()
 
 
+def test_a_put_has_as_many_extents_brought_in_as_it_needs() -> None:
+    """They came one for each try: it was told that others had taken them, and there was nobody else."""
+    world = World(log_secondary_files=120)
+    world.qm.alter(max_message_length=12 << 20)
+    world.qm.define_queue("A", max_message_length=12 << 20)
+    world.qm.put("A", bytes(12 << 20))
+    assert len(world.qm.get("A").body) == 12 << 20
+
+
 @pytest.mark.parametrize("units", [0, 1])
 def test_a_full_log_blames_units_of_work_only_where_there_are_any(monkeypatch: pytest.MonkeyPatch, units: int) -> None:
     """Others may have taken, by the time that it looks, all that was given back."""
