@@ -72,10 +72,17 @@ class Event:
         return self._set
 
     def set(self) -> None:
+        """Needs no memory: who waits for the end of a call that had none would wait for ever."""
         self._set = True  # first: whoever comes to wait from now on sees it
-        for gate in tuple(self._gates):
-            with contextlib.suppress(RuntimeError):  # it has been woken
-                gate.release()
+        gates, at = self._gates, len(self._gates)
+        while at:  # from the end, as those who leave meanwhile move only what lies behind them
+            at -= 1
+            try:
+                gate = gates[at]
+                if gate.locked():
+                    gate.release()
+            except (IndexError, RuntimeError):  # it has left, or has been woken
+                continue
 
     def clear(self) -> None:
         self._set = False

@@ -1,13 +1,16 @@
 """Waiting for a change behind a lock that the caller holds."""
 
+import importlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from logger.condition import Condition, Event
+from tests.alone import alone
 
 
 def for_a_change(condition: Condition, apart: threading.Event) -> None:
@@ -118,7 +121,7 @@ def test_an_event_whose_setting_is_interrupted_wakes_everyone_when_it_is_set_aga
         time.sleep(0.001)
 
     class Struck(list[threading.Lock]):
-        def __iter__(self) -> Iterator[threading.Lock]:
+        def __getitem__(self, at: Any) -> Any:
             raise KeyboardInterrupt
 
     gates, event._gates = event._gates, Struck(event._gates)
@@ -128,6 +131,29 @@ def test_an_event_whose_setting_is_interrupted_wakes_everyone_when_it_is_set_aga
     event.set()
     thread.join(20)
     assert not thread.is_alive()
+
+
+@alone
+def test_an_event_is_set_without_memory() -> None:
+    """Whoever waits for the end of a call that had none would wait for ever."""
+    testcapi = importlib.import_module("_testcapi")
+
+    def held(event: Event) -> list[threading.Lock]:
+        event._gates = [threading.Lock() for _ in range(3)]
+        return [gate for gate in event._gates if gate.acquire()]
+
+    def set_without(event: Event, deny: Callable[[int, int], None], allow: Callable[[], None]) -> None:
+        deny(0, 0)
+        try:
+            event.set()
+        finally:
+            allow()
+
+    set_without(Event(), lambda start, stop: None, lambda: None)  # the first call of a function takes memory
+    event = Event()
+    gates = held(event)
+    set_without(event, testcapi.set_nomemory, testcapi.remove_mem_hooks)
+    assert event.is_set() and not any(gate.locked() for gate in gates)
 
 
 def test_an_interrupt_in_a_wait_for_an_event_keeps_nobody_from_setting_it() -> None:
