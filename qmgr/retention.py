@@ -245,13 +245,14 @@ class Retention:
             written = last_written(copies)
             for gone in set(self._latest) - copies.keys():
                 self._latest.pop(gone, None)
-            first = min(copies, default=needed["restart"])
+            first = min(copies, default=None)
             if oldest_us <= now_us:  # else the clock was set back since, and that may have been in any of them
-                free = (s for s in sorted(written) if s < needed["restart"])
-                old = itertools.takewhile(lambda s: now_us - written[s] >= older_than * 1_000_000, free)
+                asked = (s for s in sorted(written) if s <= needed["restart"])  # whatever comes later is kept anyway
+                old = itertools.takewhile(lambda s: now_us - written[s] >= older_than * 1_000_000, asked)
                 has_it = (s for s in old if self._may_have(copies[s][0], written[s], oldest_us))
-                first = next(has_it, needed["restart"])
-            needed["an undelivered message"] = first
+                first = next(has_it, None)
+            if first is not None:
+                needed["an undelivered message"] = first
         return needed
 
     def _may_have(self, place: Place, written_us: int, oldest_us: int) -> bool:

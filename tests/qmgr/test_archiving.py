@@ -123,6 +123,29 @@ def test_what_is_needed_stays_and_the_answer_is_by_whom() -> None:
     assert sequences(made)[0] == made.qm._retention.needed_from()["media recovery"]
 
 
+@pytest.mark.parametrize("later", [True, False])
+def test_an_extent_that_a_restart_needs_is_said_to_have_a_message_only_where_it_has_one(later: bool) -> None:
+    made = world()
+    empty(made)
+    fill(made)
+    if not later:
+        made.qm.put("KEPT", b"stays")
+    unit = made.qm.begin()
+    unit.put("Q", b"x")
+    made.qm.record_image()
+    for _ in range(3):
+        fill(made)
+    if later:
+        made.qm.put("KEPT", b"stays")
+    for _ in range(3):
+        fill(made)
+    made.qm.record_image()
+    held = made.qm.remove_log(older_than=0).held
+    assert held is not None
+    assert held.gates == ("restart", "media recovery") + ("an undelivered message",) * (not later)
+    unit.backout()
+
+
 def test_a_message_that_a_unit_of_work_has_got_is_undelivered_until_that_commits() -> None:
     made = world()
     for _ in range(3):
