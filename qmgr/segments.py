@@ -359,7 +359,9 @@ def no_segment(path: str, exc: OSError, disk: Disk | None = None) -> QueueDamage
     directory = path.rpartition("/")[0]
     if exc.errno == errno.ENOENT:
         for place, lost in ((path, "it"), (directory, "what lay in the place of its directory")):
-            aside = asides(disk, place)[0] if disk is not None else ""
+            if disk is None or (place is directory and disk.exists(directory)):  # made since: another one
+                continue
+            aside = asides(disk, place)[0]
             if aside:
                 way = "the error log of then says why (AMQ7472)"
                 return QueueDamaged(f"segment {path} is missing: {lost} was set aside as {aside}; {way}")

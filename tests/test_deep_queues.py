@@ -1418,6 +1418,34 @@ def test_row_41_a_crash_before_the_reason_was_noted_leaves_where_a_segment_was_s
     assert not any(name.endswith(".damaged3") for name in world.disk.files())
 
 
+def test_row_41_what_lay_in_the_place_of_a_directory_explains_no_segment_of_the_one_that_was_made_since() -> None:
+    world = deep_world(log_type="linear", log_primary_files=8)
+    fill(world, range(300))
+    world.qm.record_image()
+    world.qm.end("immediate")
+    directory = f"{DATA}/qmgrs/{NAME}/queues/A"
+
+    def lose() -> None:
+        for path in files(world.disk, directory):
+            world.disk.unlink(path)
+
+    lose()
+    world.disk.rmdir(directory)
+    world.disk.poke(directory, b"no directory")
+    for loss in (lambda: None, lose):
+        world.start()
+        world.qm.recreate("A")
+        fill(world, range(300, 500))
+        world.qm.end("immediate")
+        loss()
+    world.start()
+    assert f"{directory}.damaged" in world.disk.files()
+    said = [line for line in world.errors().splitlines() if line.startswith("AMQ7472E")]
+    assert len(said) == 2
+    assert said[0].endswith(f"is missing: {directory} is no directory")
+    assert said[1].endswith(".seg is missing")
+
+
 def test_row_41_a_damaged_queue_is_not_deleted_while_a_unit_in_doubt_has_used_it() -> None:
     """A later restart reads again what the unit of work has done, and has to know the queue."""
     world = deep_world()
