@@ -47,7 +47,7 @@ class Note:
     def encode(self) -> bytes:
         fields, why = attrs.asdict(self, filter=lambda field, value: field.name != "why"), self.why
         while why and len(json.dumps(fields | {"why": why})) >= LINE_BYTES:
-            why = why[:-2] + "…" if why.endswith("…") else why[:-1] + "…"
+            why = why.removesuffix("…")[:-1] + "…" if len(why) > 1 else ""
         return json.dumps(fields | ({"why": why} if why else {})).encode().ljust(LINE_BYTES - 1) + b"\n"
 
 

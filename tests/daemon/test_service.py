@@ -499,6 +499,8 @@ def test_a_note_reads_back_and_rubbish_is_none() -> None:
         cut = life.decode(failed.encode())
         assert cut is not None and attrs.evolve(cut, why=why) == failed
         assert cut.why == why or (cut.why.endswith("…") and why.startswith(cut.why[:20]))
+    full = attrs.evolve(note, stage=Stage.FAILED, host="é" * 70)  # a line that has no room for a reason at all
+    assert life.decode(attrs.evolve(full, why="the disk is full").encode()) == full
     for rubbish in (
         b"",
         b"{}",
