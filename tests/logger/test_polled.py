@@ -606,7 +606,7 @@ def test_what_a_queue_manager_forces_so_is_there_when_it_is_killed(
 
 FORKED = """
 import os, sys
-from logger.disk import Buffer, PAGE
+from logger.disk import PAGE
 from logger.posix_disk import PosixDisk, _pollers
 file = PosixDisk().open(sys.argv[1], create=True, direct=True)
 file.honours_dsync = True
