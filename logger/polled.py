@@ -6,11 +6,13 @@ between two polls. If the disk takes longer, or another process gets the process
 the next writes use the usual call, and the number of those doubles each time (backoff).
 """
 
+import contextlib
 import ctypes
 import errno
 import os
 import platform
 import threading
+from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any
 
@@ -29,6 +31,7 @@ BACKOFF_HALVED_AFTER = 256  # writes in time, one after the other
 DESTROY_TRIES = 250  # of the context, which waits for its write
 ABANDONED_AFTER = 16  # writes of other logs, after which one that was begun and that nobody asks for is closed
 MS_ASYNC = 1
+RTLD_NOLOAD, RTLD_DI_LINKMAP = 4, 2
 
 
 class _Request(ctypes.Structure):
@@ -72,12 +75,53 @@ class _DlInfo(ctypes.Structure):
     )
 
 
-def _library_base(libc: ctypes.CDLL, name: str) -> int | None:
-    """Where the library begins that has this function for the whole process. Raises AttributeError: none has it."""
+class _LinkMap(ctypes.Structure):
+    """The system's struct link_map: what is loaded, the program first, in the order in which functions are found."""
+
+    _fields_ = (
+        ("base", ctypes.c_void_p),
+        ("file", ctypes.c_char_p),
+        ("dynamic", ctypes.c_void_p),
+        ("next", ctypes.c_void_p),
+        ("previous", ctypes.c_void_p),
+    )
+
+
+def _loaded(libc: ctypes.CDLL) -> Iterator[_LinkMap]:
+    """The program and its libraries. Raises OSError: they are not known."""
+    program = ctypes.c_void_p()
+    if libc.dlinfo(ctypes.c_void_p(libc._handle), RTLD_DI_LINKMAP, ctypes.byref(program)) != 0:
+        raise OSError(errno.ENOTSUP, "the system does not say what this process has loaded")
+    at = program.value
+    while at:
+        one = _LinkMap.from_address(at)
+        yield one
+        at = one.next
+
+
+def _base_of(libc: ctypes.CDLL, function: object) -> int | None:
+    """Where the library begins, or the program, in which this function lies."""
     place = _DlInfo()
-    libc.dladdr(getattr(libc, name), ctypes.byref(place))
+    libc.dladdr(function, ctypes.byref(place))
     base: int | None = place.base
     return base
+
+
+def _library_base(libc: ctypes.CDLL, name: str) -> int | None:
+    """Where the library begins that has this function for the whole process. Raises AttributeError: none has it.
+
+    A program that is linked for a fixed address, as the Python of Debian is, seems to have each function whose address
+    it takes: a stub, which leads to the first library that has the function.
+    """
+    found = _base_of(libc, getattr(libc, name))
+    program, *libraries = _loaded(libc)
+    for library in [] if program.base else libraries:
+        with contextlib.suppress(OSError, AttributeError):  # the vdso is no file; not every library has the function
+            there = ctypes.CDLL(os.fsdecode(library.file), mode=RTLD_NOLOAD)
+            behind = _base_of(libc, getattr(there, name))
+            if behind == library.base:  # its own, and not that of a library that it needs
+                return behind
+    return found
 
 
 def _is_interposed(libc: ctypes.CDLL) -> bool:

@@ -4,6 +4,7 @@ import ctypes
 import errno
 import itertools
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -24,6 +25,16 @@ try:
     polled.Poller().close()
 except (AttributeError, OSError):
     pytest.skip("this system has no such writes", allow_module_level=True)
+
+
+def is_new_enough(python: str) -> bool:
+    """Does qmgr run on it?"""
+    code = "import sys; sys.exit(sys.version_info < (3, 11))"
+    return subprocess.run([python, "-c", code], check=False).returncode == 0
+
+
+# The one that runs the tests, and that of the system, which may be built in another way.
+PYTHONS = [sys.executable, *(name for name in ["/usr/bin/python3"] if os.path.exists(name) and is_new_enough(name))]
 
 
 @pytest.fixture
@@ -539,7 +550,13 @@ def test_a_process_that_is_traced_makes_the_usual_calls(
 
 
 @pytest.mark.parametrize(
-    ("name", "between"), [("fdatasync", False), ("Py_IsInitialized", True), ("no_such_function", False)]
+    ("name", "between"),
+    [
+        ("fdatasync", False),
+        ("Py_IsInitialized", True),
+        ("cos", platform.libc_ver()[0] == "glibc"),  # in a library of its own there, and maybe in a stub of Python's
+        ("no_such_function", False),
+    ],
 )
 def test_a_library_that_writes_in_the_place_of_the_c_library_is_let_see_it(
     monkeypatch: pytest.MonkeyPatch, name: str, between: bool
@@ -551,6 +568,19 @@ def test_a_library_that_writes_in_the_place_of_the_c_library_is_let_see_it(
             polled.Poller()
     else:
         polled.Poller().close()
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_a_stub_in_the_program_is_no_library_that_came_before(python: str) -> None:
+    """A Python that is linked for a fixed address, as Debian's, has one where it takes the address of a function."""
+    code = f"""if True:
+        import runpy
+        polled = runpy.run_path({polled.__file__!r})
+        polled["Poller"]().close()
+        print(polled["_library_base"](polled["ctypes"].CDLL(None), "Py_IsInitialized") is not None)
+    """
+    done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 def test_a_force_looks_for_its_end_unless_others_have_waited_lately(
