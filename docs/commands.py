@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from qmgr.cli.command import Command
 from qmgr.cli.main import commands, help_text
 
 INTRODUCTION = """\
@@ -15,10 +16,17 @@ is no option of the command. `python -m docs.commands` makes this page from `--h
 """
 
 
+def plain_help(command: Command) -> str:
+    """What --help says, also where it would be in colours: on a terminal, with Python 3.14 and newer."""
+    parser = command.parser()
+    parser.color = False
+    return parser.format_help()
+
+
 def text() -> str:
     """The page."""
     parts = [INTRODUCTION, f"## qm\n\n```\n{help_text()}```\n"]
-    parts += [f"## {name}\n\n```\n{each.parser().format_help()}```\n" for name, each in commands().items()]
+    parts += [f"## {name}\n\n```\n{plain_help(each)}```\n" for name, each in commands().items()]
     return "\n".join(parts)
 
 

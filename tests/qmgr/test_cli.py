@@ -141,7 +141,8 @@ def test_help_of_a_command_ends_well(run: Run):
     assert said.endswith(", compiled\n") == is_compiled()
 
 
-def test_commands_md_is_current():
+def test_commands_md_is_current_and_has_no_colours(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTHON_COLORS", "1")  # as on a terminal
     spec = importlib.util.spec_from_file_location("docs_commands", ROOT / "docs" / "commands.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
