@@ -41,6 +41,7 @@ from tests.sim.loss import LOSE_ALL
 
 HANGS = 120.0  # seconds
 OURS = ("/logger/", "/recovery/", "/qmgr/")
+NONE_LOADS = ("LOAD_CONST", "LOAD_COMMON_CONSTANT")  # Python 3.15 has the second
 
 
 @functools.cache
@@ -57,7 +58,7 @@ def safe_places(code: CodeType) -> frozenset[int]:
         jumps = [step for step in steps if step.opname == "JUMP_BACKWARD"]
         found |= {step.argval if sys.version_info < (3, 13) else step.offset for step in jumps}
     for at in range(1, len(steps) - 2):
-        if all(step.opname == "LOAD_CONST" and step.argval is None for step in steps[at : at + 3]):
+        if all(step.opname in NONE_LOADS and step.argval is None for step in steps[at : at + 3]):
             first = at
             while steps[first - 1].opname == "SWAP":  # of what a `return` in the block gives
                 first -= 1
