@@ -25,12 +25,11 @@ def main() -> None:
             qm.define_queue("LEFT")
             qm.define_queue("RIGHT")
 
-        child = subprocess.Popen([sys.executable, __file__, data_path], stdout=subprocess.PIPE, text=True)
-        assert child.stdout is not None
-        said = [int(next(child.stdout)) for _ in range(200)]
-        child.send_signal(signal.SIGKILL)
-        said += [int(line) for line in child.stdout]
-        child.wait()
+        with subprocess.Popen([sys.executable, __file__, data_path], stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            said = [int(next(child.stdout)) for _ in range(200)]
+            child.send_signal(signal.SIGKILL)
+            said += [int(line) for line in child.stdout]
 
         with qmgr.start("QM1", data_path=data_path) as qm:
             left = [int(message.body) for message in qm.browse("LEFT")]

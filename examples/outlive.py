@@ -45,11 +45,11 @@ def main() -> None:
             qm.define_queue("ORDERS")
             qm.define_queue("INVOICES")
             Thread(target=consume, daemon=True).start()
-            killer = subprocess.Popen("endmqm -p QM1; strmqm QM1", shell=True, stdout=subprocess.PIPE)
             put = list[bytes]()
-            while killer.poll() is None:
-                put_once(qm, body := b"order %d" % len(put))
-                put.append(body)
+            with subprocess.Popen("endmqm -p QM1; strmqm QM1", shell=True, stdout=subprocess.PIPE) as killer:
+                while killer.poll() is None:
+                    put_once(qm, body := b"order %d" % len(put))
+                    put.append(body)
             print("an invoice for each order, in order:", [qm.get("INVOICES", wait=60.0).body for _ in put] == put)
             print("left:", qm.queue("ORDERS").depth + qm.queue("INVOICES").depth)
             qm.end()
