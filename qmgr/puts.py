@@ -353,7 +353,8 @@ class Puts(Definitions):
     def _too_much(self, size: int, queue: Queue, most: int) -> MessageTooBig:
         return MessageTooBig(
             f"{size} bytes of messages for queue {queue.name!r} can't be logged at once: the log has "
-            f"{self.log.space.capacity} bytes, and a call may fill {most} of them at the most",
+            f"{self.log.space.capacity} bytes, and a call may fill {most} of them at the most; put less at once, or "
+            f"give it more or larger files (LogPrimaryFiles, LogSecondaryFiles)",
             reason=Reason.MSG_TOO_BIG_FOR_Q_MGR,
             name=queue.name,
         )

@@ -756,6 +756,7 @@ def test_what_the_log_can_never_hold_is_2031(qm: qmgr.QueueManager) -> None:
         with pytest.raises(qmgr.MessageTooBig) as caught:
             call("A", big)
         assert caught.value.reason == Reason.MSG_TOO_BIG_FOR_Q_MGR
+        assert "put less at once, or give it more or larger files" in str(caught.value)
     qm.put("A", big, persistent=False)
     assert qm.get("A").body == big
 
