@@ -1,6 +1,8 @@
 """The machine's clock."""
 
 import datetime
+import subprocess
+import sys
 import threading
 import time
 
@@ -28,3 +30,15 @@ def test_elapsed_time_never_goes_back_and_a_wait_lasts_as_long_as_asked() -> Non
     event = threading.Event()
     event.set()
     assert clock.wait(event, None)
+
+
+def test_elapsed_time_goes_on_while_the_machine_is_suspended() -> None:
+    """As messages expire meanwhile, and somebody else may start the queue manager; the monotonic clock stands still."""
+    program = """
+import time
+time.clock_gettime_ns = {time.CLOCK_BOOTTIME: 7}.get
+from logger.clock import SystemClock
+print(SystemClock().elapsed_ns())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "7\n", done
