@@ -346,7 +346,7 @@ class Connection:
         return self._session
 
     def _user(self, credentials: str) -> str:
-        """Who a request is from, by the client's certificate or by credentials. Raises BadRequest (401, 400)."""
+        """Who a request is from, by the client's certificate or by credentials. Raises BadRequest (401, 400, 503)."""
         mechanisms, user = self._listener.config.authentication, ""
         try:
             if "EXTERNAL" in mechanisms and not credentials and isinstance(self._socket, ssl.SSLSocket):
@@ -356,13 +356,13 @@ class Connection:
             return user
         except NotAuthorized as exc:
             self._service.authority.refused(user, exc, self._address)
-            raise BadRequest(HTTPStatus.UNAUTHORIZED, _who(user, exc, mechanisms)) from exc
+            if isinstance(exc.__cause__, IniError | OSError):  # users.json can't be read: another password is no help
+                raise BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, exc.sentence) from exc
+            raise BadRequest(HTTPStatus.UNAUTHORIZED, _who(user, mechanisms)) from exc
 
 
-def _who(user: str, exc: NotAuthorized, mechanisms: Collection[str]) -> str:
+def _who(user: str, mechanisms: Collection[str]) -> str:
     """Why nobody knows who asks, and what to do: only what this listener takes."""
-    if isinstance(exc.__cause__, IniError | OSError):  # users.json can't be read
-        return exc.sentence
     if user:
         return "the user is not known, or the password is wrong; give those that `qm setuser` has set"
     ways = {

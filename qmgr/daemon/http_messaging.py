@@ -314,6 +314,8 @@ def properties(text: str) -> dict[str, Value]:
 def _typed(value: str, kind: str) -> Value:
     if kind == "boolean" and value.lower() in ("true", "false"):
         return value.lower() == "true"
+    if kind in ("integer", "long", "short", "byte", "float", "double") and "_" in value:  # as in Python's own code only
+        raise ValueError(value)
     if kind in ("integer", "long", "short", "byte"):
         return int(value)
     if kind in ("float", "double"):
