@@ -7,10 +7,10 @@ The sources know nothing of it. They are copied, and in the copy three things ar
     a class that is derived from outside of what is compiled    is open for that
     a class with __lt__ and no __eq__                           is given the __hash__ that it has in Python anyway
 
-What is compiled must not count on a generator expression to be lazy, since mypyc makes a list of it. Nor
-does it let other threads go on in a loop, as the interpreter does: `segments.py` and `ids.py`, which long loops call,
-are left out. And it believes that an attribute stays what a check has found it to be, as long as it is not assigned
-to: where others may change it while a call waits, the check is of a local name.
+What is compiled must not count on a generator expression to be lazy, since mypyc makes a list of it. Nor does it let
+other threads go on in a loop, as the interpreter does: the files of segments and `ids.py`, which long loops call, are
+left out. And it believes that an attribute stays what a check has found it to be, as long as it is not assigned to:
+where others may change it while a call waits, the check is of a local name.
 """
 
 import ast

@@ -21,7 +21,8 @@ from pipeline.log_files import LogFiles
 from qmgr import locations
 from qmgr.objects import mangle
 from qmgr.openfiles import OpenFiles
-from qmgr.segments import SegmentReader, from_description
+from qmgr.segment_reader import SegmentReader
+from qmgr.segments import from_description
 from recovery import backouts, checkpoint
 from recovery.records import Kind, RollForward, decode, runs
 

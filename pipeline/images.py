@@ -24,7 +24,7 @@ from pipeline.filters import Filters
 from pipeline.log_files import LogFiles
 from pipeline.schema import arrow_of
 from qmgr.message import HEAD, IN_GROUP, standing
-from qmgr.segments import cells_of
+from qmgr.segment_format import cells_of
 from recovery.records import ImagePart, Kind, decode
 
 MESSAGE = (

@@ -15,7 +15,7 @@ from operator import add, itemgetter
 from qmgr.entry import GONE, NOWHERE, OVERHEAD, PUT_TIME_OFFSET, Entry
 from qmgr.message import HEAD, PERSISTENT, STANDING
 from qmgr.packed import Packed
-from qmgr.segments import MAX_BLOCK_BYTES, SLOT
+from qmgr.segment_format import MAX_BLOCK_BYTES, SLOT
 from recovery.records import with_lengths
 
 MIN_MESSAGES, MAX_MESSAGES = 8, 512  # of a batch; fewer get entries at once, as a batch of them is not worth while

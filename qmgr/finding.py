@@ -30,7 +30,9 @@ from qmgr.ids import (
 from qmgr.lane import Lane, in_order
 from qmgr.message import group_of, ids_of
 from qmgr.paging import Paging
-from qmgr.segments import LAST_SEQUENCE, SEQUENCE, SLOT, Segment, SegmentReader, crc_of_cell
+from qmgr.segment_format import LAST_SEQUENCE, SEQUENCE, SLOT, crc_of_cell
+from qmgr.segment_reader import SegmentReader
+from qmgr.segments import Segment
 
 
 class Finding(Paging):

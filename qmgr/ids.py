@@ -18,7 +18,8 @@ from sortedcontainers import SortedDict
 from logger.crc import crc32
 from qmgr.entry import Entry
 from qmgr.message import group_of
-from qmgr.segments import Place, Segment
+from qmgr.segment_format import Place
+from qmgr.segments import Segment
 
 MESSAGE_ID, CORRELATION_ID, PLACES, GROUP_ID = 0, 1, 2, 3  # which of the ids, or where cells begin
 CELL_MASK = CRC_MASK = (1 << 32) - 1  # the lower half of a number

@@ -40,7 +40,8 @@ from qmgr.objects import check_name, read_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild, Skip
 from qmgr.retention import Retention
-from qmgr.segments import Block, Segment, from_description, large_bytes, split_block
+from qmgr.segment_format import Block, split_block
+from qmgr.segments import Segment, from_description, large_bytes
 from qmgr.state import PutRun
 from qmgr.verbs import refuse_alias
 from recovery import extent_index, image

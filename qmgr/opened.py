@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import attrs
 
 from qmgr.packed import Packed
-from qmgr.segments import Block, Segment, table_of
+from qmgr.segment_format import Block, table_of
+from qmgr.segments import Segment
 
 MAX_BLOCKS = 16  # about a megabyte
 

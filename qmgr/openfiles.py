@@ -8,13 +8,10 @@ from collections import OrderedDict
 
 from logger.disk import Disk, File
 from logger.disk_errors import NO_DESCRIPTORS
+from qmgr.segment_files import segment_path
 
 MAX_FILES = 256
 SHARE = 16  # one in so many of the file descriptors that the process may have
-
-
-def segment_path(directory: str, number: int) -> str:
-    return f"{directory}/{number:08d}.seg"
 
 
 class OpenFiles:

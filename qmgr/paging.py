@@ -12,7 +12,9 @@ from qmgr.entry import COPY, GONE, LOCKED, NOWHERE, OVERHEAD, READY, Entry, read
 from qmgr.ids import Arrays, MemoryIndex
 from qmgr.lane import Lane
 from qmgr.message import HEAD, PERSISTENT, STANDING, standing
-from qmgr.segments import Block, Cell, Segment, SegmentReader, table_of
+from qmgr.segment_format import Block, Cell, table_of
+from qmgr.segment_reader import SegmentReader
+from qmgr.segments import Segment
 from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 

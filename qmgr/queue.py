@@ -16,7 +16,7 @@ from qmgr.lane import Lane
 from qmgr.message import describe
 from qmgr.objects import QmgrDefinition, QueueDefinition, is_event_queue
 from qmgr.opened import LastOpened, Opened, open_block
-from qmgr.segments import SegmentReader
+from qmgr.segment_reader import SegmentReader
 from recovery.image import ImagePlace
 
 HIGH, LOW, FULL = 1, 2, 4  # depth events that a queue waits for

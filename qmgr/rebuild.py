@@ -20,7 +20,9 @@ from logger.reader import LogReader, Record
 from qmgr.message import standing
 from qmgr.objects import decode_definition
 from qmgr.queue import Queue
-from qmgr.segments import Segment, SegmentWriter, cells_of
+from qmgr.segment_format import cells_of
+from qmgr.segment_writer import SegmentWriter
+from qmgr.segments import Segment
 from qmgr.snapshot import StateSnapshot
 from qmgr.store import Store, no_segment_number
 from recovery import records

@@ -25,7 +25,7 @@ from qmgr.manager import start
 from qmgr.missing import away, unfinished, unknown
 from qmgr.ownership import own, refuse_root
 from qmgr.resource import Resource
-from qmgr.segments import segments_below
+from qmgr.segment_files import segments_below
 from qmgr.stopped import media_lsn
 from qmgr.survey import Survey, past_damage, rebuilt, survey
 from qmgr.translated import translated

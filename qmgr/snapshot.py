@@ -24,7 +24,10 @@ from qmgr.entry import GONE, Entry
 from qmgr.message import standing
 from qmgr.packed import Packed
 from qmgr.queue import Queue
-from qmgr.segments import Block, Cell, Segment, SegmentWriter, no_segment
+from qmgr.segment_files import no_segment
+from qmgr.segment_format import Block, Cell
+from qmgr.segment_writer import SegmentWriter
+from qmgr.segments import Segment
 from qmgr.store import Store, no_segment_number
 from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged

@@ -12,9 +12,12 @@ from qmgr.entry import GONE, LOCKED
 from qmgr.ids import Arrays
 from qmgr.objects import QueueDefinition, mangle
 from qmgr.opened import LastOpened
-from qmgr.openfiles import OpenFiles, segment_path
+from qmgr.openfiles import OpenFiles
 from qmgr.queue import Queue
-from qmgr.segments import Segment, SegmentReader, SegmentWriter, no_fence, segments_below, surplus
+from qmgr.segment_files import asides, segment_path, segments_below
+from qmgr.segment_reader import SegmentReader
+from qmgr.segment_writer import SegmentWriter, no_fence
+from qmgr.segments import Segment, surplus
 from qmgr.state import State
 
 MAX_SEGMENT_NUMBER = (1 << 32) - 1  # no number is used again, and files and log have 32 bits for it
@@ -146,7 +149,7 @@ class Store(State):
         """
         if not path:
             return ""
-        _, aside = segments.asides(self.disk, path)
+        _, aside = asides(self.disk, path)
         try:
             self.disk.rename(path, aside)
         except (FileNotFoundError, NotADirectoryError):

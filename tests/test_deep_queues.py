@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import engine, media, segments, snapshot, store
+from qmgr import engine, media, segment_writer, segments, snapshot, store
 from qmgr.entry import OVERHEAD
 from qmgr.finding import Finding
-from qmgr.segments import SegmentReader
+from qmgr.segment_format import size_of_cell
+from qmgr.segment_reader import SegmentReader
 from recovery import checkpoint
 from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, drain, reason_of
@@ -776,7 +777,7 @@ def total(world: World) -> int:
 
 def live(world: World) -> int:
     """Bytes that the messages of queue A take in segments, and a page for each segment."""
-    sizes = [segments.size_of_cell(len(message.head) + len(message.body)) for message in world.qm.browse("A")]
+    sizes = [size_of_cell(len(message.head) + len(message.body)) for message in world.qm.browse("A")]
     return sum(sizes) + PAGE * (len(inside(world.qm, "A").segments) + 1)  # the last one begins and ends with one
 
 
@@ -1753,7 +1754,7 @@ def start_at_depth(depth: int) -> tuple[int, int]:
 def test_row_71_a_start_takes_little_more_for_a_deeper_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes for each message, of which blocks tell; and it reads no more."""
     monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 1 << 20)
-    monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 16 << 10)
+    monkeypatch.setattr(segment_writer, "MAX_BLOCK_BYTES", 16 << 10)
     little, much = (start_at_depth(depth) for depth in (2_000, 10_000))
     assert much[0] - little[0] < 8_000 * 16
     assert much[1] - little[1] < 20

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import rebuild, segments
+from qmgr import rebuild, segment_writer, segments
 from qmgr.daemon.process import start_lines
 from qmgr.migration import migrate_log
 from qmgr.pointintime import recover_to
 from qmgr.repairing import repair
+from qmgr.segment_reader import SegmentReader
 from qmgr.session import AllRights, Peer
 from recovery.checkpoint import OnTaken
 from tests.qmgr.world import DATA, NAME, World, bodies
@@ -496,12 +497,12 @@ def test_a_call_on_a_queue_that_is_being_recreated_says_to_try_again() -> None:
 
 def test_row_24_segments_stay_until_the_image_is_recorded_that_is_made_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that they hold has been got by then, and the checkpoints know of them no more."""
-    monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 100)
+    monkeypatch.setattr(segment_writer, "MAX_BLOCK_BYTES", 100)
     world = linear()
     world.qm.define_queue("Q")
     world.qm.put_many("Q", [bytes(200)] * 3)
     world.qm.checkpoint()
-    read_block = segments.SegmentReader.read_block
+    read_block = SegmentReader.read_block
 
     def noted(*place: Any) -> bytes:
         data = read_block(*place)
@@ -509,7 +510,7 @@ def test_row_24_segments_stay_until_the_image_is_recorded_that_is_made_of_them(m
         world.qm.checkpoint()
         return data
 
-    monkeypatch.setattr(segments.SegmentReader, "read_block", noted)
+    monkeypatch.setattr(SegmentReader, "read_block", noted)
     [path] = [path for path in world.disk.files(DATA) if path.endswith(".seg")]
     assert world.qm.record_image("Q") == ["Q"]
     assert world.disk.exists(path)

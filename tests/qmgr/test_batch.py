@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qmgr import batch as batch_module
-from qmgr import message, segments, snapshot, units
+from qmgr import message, segment_writer, snapshot, units
 from qmgr.batch import (
     MAX_BYTES,
     MAX_MESSAGES,
@@ -462,7 +462,7 @@ def test_an_alike_run_of_one_is_as_a_single_message() -> None:
 def test_expired_messages_between_others_do_not_make_a_get_of_many_smaller(
     how: str, in_unit: bool, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 500)
+    monkeypatch.setattr(segment_writer, "MAX_BLOCK_BYTES", 500)
     world, queue = a_queue(buffer_size=1 if how == "paged" else None)
     live: list[bytes] = []
     for turn in range(0, 60, 3):
@@ -493,7 +493,7 @@ def test_expired_messages_between_others_do_not_make_a_get_of_many_smaller(
 def test_what_was_backed_out_too_often_is_moved_away_from_behind_expired_messages_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 500)
+    monkeypatch.setattr(segment_writer, "MAX_BLOCK_BYTES", 500)
     world, _ = a_queue(backout_threshold=1, backout_queue="B", buffer_size=1)
     world.qm.define_queue("B")
     for body in numbers(0, 12):

@@ -12,7 +12,7 @@ import qmgr
 from logger.lsn import text
 from logger.whole_files import make_dirs
 from qmgr import Reason, ResourceProblem, UowState, Xid
-from qmgr.segments import SegmentWriter
+from qmgr.segment_writer import SegmentWriter
 from tests.qmgr.world import NAME, World, bodies, ending
 from tests.sim.loss import LOSE_ALL
 

@@ -12,7 +12,9 @@ import qmgr
 from qmgr.message import HEAD, STANDING
 from qmgr.opened import MAX_BLOCKS, LastOpened, Opened, open_block
 from qmgr.queue import Queue
-from qmgr.segments import Block, Segment, SegmentReader, block_of_cells
+from qmgr.segment_format import Block, block_of_cells
+from qmgr.segment_reader import SegmentReader
+from qmgr.segments import Segment
 from tests.qmgr.test_front import numbers
 from tests.qmgr.world import World, bodies
 from tests.sim.loss import LOSE_ALL

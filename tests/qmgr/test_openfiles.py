@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from qmgr.openfiles import MAX_FILES, SHARE, OpenFiles, segment_path
+from qmgr.openfiles import MAX_FILES, SHARE, OpenFiles
+from qmgr.segment_files import segment_path
 from tests.qmgr.test_interrupts import Tracer, interrupted
 from tests.qmgr.world import World
 from tests.sim.disk import SimDisk

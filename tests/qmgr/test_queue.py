@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from qmgr import batch as batch_module
 from qmgr import ids as by_id
 from qmgr import lane as lane_module
-from qmgr import message, segments
+from qmgr import message, segment_writer
 from qmgr.batch import Batch, Items, message_runs, still_there, weight
 from qmgr.entry import COPY, GONE, LOCKED, OVERHEAD, READY, Entry, read_entry
 from qmgr.ids import BEFORE_ALL, MESSAGE_ID, Arrays
@@ -23,7 +23,10 @@ from qmgr.objects import QueueDefinition
 from qmgr.opened import LastOpened
 from qmgr.openfiles import OpenFiles
 from qmgr.queue import Queue
-from qmgr.segments import Cell, Segment, SegmentReader, SegmentWriter, from_description
+from qmgr.segment_format import Cell
+from qmgr.segment_reader import SegmentReader
+from qmgr.segment_writer import SegmentWriter
+from qmgr.segments import Segment, from_description
 from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 from tests.conftest import SOAK
@@ -481,7 +484,7 @@ volatile: list[bool] = []
 def paged(steps: list[tuple[str, int, str, bool]], fifo: bool, buffer: int, index: int) -> None:
     """Of so many messages at the beginning that there are several blocks and several segments."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "MAX_BLOCK_BYTES", 600)
+        patch.setattr(segment_writer, "MAX_BLOCK_BYTES", 600)
         patch.setattr(by_id, "MIN_GONE_RUN", 1)
         beside = Beside(fifo=fifo, buffer=buffer, index=index)
         for step, k, how, odd in [*BEGINNING, *steps]:
@@ -503,7 +506,7 @@ def test_a_queue_that_is_paged_out_and_in_equals_a_sorted_list() -> None:
 def test_long_lives_that_do_some_things_often_and_others_hardly_ever(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 600)
+    monkeypatch.setattr(segment_writer, "MAX_BLOCK_BYTES", 600)
     monkeypatch.setattr(by_id, "MIN_GONE_RUN", 1)
     random = Random(seed)
     beside = Beside(fifo=random.random() < 0.3, buffer=random.choice([0, 1100, 5000]), index=random.choice([0, AMPLE]))
@@ -915,7 +918,7 @@ def test_what_was_looked_up_is_claimed_unless_it_is_gone(
     Where each has a block to itself, those that are found by their id are still paged then.
     """
     if blocks > 1:
-        monkeypatch.setattr(segments, "MAX_BLOCK_BYTES", 1)
+        monkeypatch.setattr(segment_writer, "MAX_BLOCK_BYTES", 1)
     made = filled(40, buffer=1)
     made.checkpoint()
     queue = made.queue

@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logger.disk import PAGE
-from qmgr import segments
+from qmgr import segment_writer, segments
 from qmgr.openfiles import OpenFiles
-from qmgr.segments import (
+from qmgr.segment_format import (
+    MAX_BLOCK_BYTES,
     SEQUENCE,
     SLOT,
     Block,
     Cell,
     Place,
-    Segment,
-    SegmentReader,
-    SegmentWriter,
     cells_of,
     crc_of_cell,
-    from_description,
     size_of_cell,
     split_block,
 )
+from qmgr.segment_reader import SegmentReader
+from qmgr.segment_writer import WRITE_BYTES, SegmentWriter
+from qmgr.segments import Segment, from_description
 from recovery.errors import QueueDamaged
 from tests.sim.disk import SimDisk
 from tests.sim.loss import LOSE_ALL
@@ -124,7 +124,7 @@ def places(disk: SimDisk, segment: Segment, block: Block) -> list[Place]:
 @given(st.lists(puts, min_size=1, max_size=40), st.integers(1, 4000), st.integers(1, 9))
 def test_several_messages_are_appended_as_one_by_one(batch: list[Put], largest: int, few: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "MAX_BLOCK_BYTES", largest)
+        patch.setattr(segment_writer, "MAX_BLOCK_BYTES", largest)
         disks, made = [SimDisk(), SimDisk()], [Segment(5), Segment(5)]
         append(disks[0], made[0], [(0, expires, message) for _, expires, message in batch])
         order = sorted((n, expires, message) for n, (_, expires, message) in enumerate(batch, 1))
@@ -159,7 +159,7 @@ def test_a_block_falls_into_pieces_that_are_blocks(messages: list[bytes], most: 
 @given(batches)
 def test_a_block_has_one_priority_ascending_sequences_and_a_size(batches: list[list[Put]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "MAX_BLOCK_BYTES", 2000)
+        patch.setattr(segment_writer, "MAX_BLOCK_BYTES", 2000)
         disk, segment = SimDisk(), Segment(5)
         written: list[tuple[int, int, int, bytes]] = []
         for batch in batches:
@@ -200,15 +200,15 @@ def test_a_block_has_one_priority_ascending_sequences_and_a_size(batches: list[l
 def test_blocks_are_filled_before_the_next_one_begins() -> None:
     disk, segment = SimDisk(), Segment(5)
     append(disk, segment, plain(*[bytes(1000)] * 300))
-    assert len(segment.blocks[0]) == -(-300 // (segments.MAX_BLOCK_BYTES // (SLOT + 1000)))
-    append(disk, segment, plain(bytes(segments.MAX_BLOCK_BYTES), b"small", b"one"), 301)
+    assert len(segment.blocks[0]) == -(-300 // (MAX_BLOCK_BYTES // (SLOT + 1000)))
+    append(disk, segment, plain(bytes(MAX_BLOCK_BYTES), b"small", b"one"), 301)
     assert [block.cells for block in segment.blocks[0][-2:]] == [1, 2]
     assert messages(disk, segment)[-2:] == [b"small", b"one"]
 
 
 def test_more_than_a_chunk_is_written_in_several_pieces() -> None:
     disk, segment = SimDisk(), Segment(5)
-    written = [bytes([n]) * (segments.WRITE_BYTES // 3) for n in range(8)]
+    written = [bytes([n]) * (WRITE_BYTES // 3) for n in range(8)]
     append(disk, segment, plain(*written))
     assert disk.trace.count(("write", PATH)) > 2
     assert messages(disk.crash(LOSE_ALL), segment) == written

@@ -21,9 +21,8 @@ from logger.extent import DATA, decode_header, file_name
 from logger.reader import Record
 from logger.whole_files import make_dirs
 from qmgr import ini, locations, repairing
-from qmgr.openfiles import segment_path
 from qmgr.repairing import Repair
-from qmgr.segments import segments_below
+from qmgr.segment_files import segment_path, segments_below
 from recovery import checkpoint, records
 from recovery.checkpoint import decode_file
 from recovery.diagnosis import TABLE, Lost, WriteBytes, WriteMade

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import batch, ids, segments, snapshot, store
+from qmgr import batch, ids, segment_writer, segments, snapshot, store
 from qmgr.compiled import is_compiled
 from qmgr.queue import Queue
+from qmgr.segment_format import SLOT
 from tests.sim.disk import SimDisk
 
 PAGE = 512  # bytes: what a checkpoint appends begins at a multiple of it; as safe on this disk, whose sectors are that
@@ -27,16 +28,17 @@ UNSEEN = 1_000_000  # more calls than any test asks for
 def make_small(patch: pytest.MonkeyPatch) -> None:
     """Segments, blocks, slack and the bound of the arrays, as small as tests need them."""
     patch.setattr(segments, "PAGE", PAGE)
+    patch.setattr(segment_writer, "PAGE", PAGE)
     patch.setattr(segments, "MAX_SEGMENT_BYTES", SEGMENT_BYTES)
     patch.setattr(segments, "SMALL_SEGMENT_BYTES", SMALL_BYTES)
-    patch.setattr(segments, "MAX_BLOCK_BYTES", BLOCK_BYTES)
+    patch.setattr(segment_writer, "MAX_BLOCK_BYTES", BLOCK_BYTES)
     patch.setattr(snapshot, "MAX_SURPLUS_BYTES", SURPLUS_BYTES)
     patch.setattr(snapshot, "CHUNK_MESSAGES", CHUNK_MESSAGES)
     patch.setattr(snapshot, "YIELD_EVERY_MESSAGES", 2 * CHUNK_MESSAGES)
     patch.setattr(store, "MAX_INDEX_BYTES", INDEX_BYTES)
     patch.setattr(batch, "MIN_MESSAGES", MIN_MESSAGES)
     patch.setattr(batch, "MAX_MESSAGES", MAX_MESSAGES)
-    patch.setattr(batch, "MAX_BYTES", BLOCK_BYTES - MAX_MESSAGES * segments.SLOT)
+    patch.setattr(batch, "MAX_BYTES", BLOCK_BYTES - MAX_MESSAGES * SLOT)
 
 
 class Counted:
