@@ -168,7 +168,7 @@ class Logged:
             self._find_room(size, promise + kept, spare=kept > 0)
 
     def _find_room(self, size: int, kept: int, *, spare: bool) -> None:
-        """Have room made, and reserve it; see `_reserve`, and for `spare` `Housekeeper.make_space`.
+        """Have room made, and reserve it; see `_reserve`, and for `spare` `LogSpace.make_space`.
 
         The lock is held, and let go of meanwhile. Raises WouldWait, ResourceProblem.
         """

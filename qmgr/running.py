@@ -18,6 +18,8 @@ from logger.errors import LogClosed, LogError, NotAsConfigured
 from logger.force import TRIES
 from logger.whole_files import read_whole
 from qmgr import autoconfig, ini
+from qmgr.checkpoints import Checkpoints
+from qmgr.disk_space import DiskSpace
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog, open_error_log
@@ -32,6 +34,7 @@ from qmgr.errors import (
 from qmgr.housekeeping import Housekeeper
 from qmgr.ini_text import complaint
 from qmgr.locations import Location
+from qmgr.log_space import LogSpace
 from qmgr.logged import EngineContext
 from qmgr.media import Media
 from qmgr.missing import unknown
@@ -129,7 +132,7 @@ class Running(ABC):
             linear = log.state.log_type is LogType.LINEAR
             checkpoint = self._replay(log, errors, linear)
             self._assemble(log, checkpoint, errors, background)
-            if self._housekeeper.checkpoint_if_possible():
+            if self._checkpoints.take_if_possible():
                 self._store.sweep()
             if linear:
                 self._recreate_damaged()
@@ -204,7 +207,7 @@ class Running(ABC):
                 state=state,
                 checkpointer=checkpointer,
                 max_uncommitted=tuning.max_uncommitted_messages,
-                make_space=lambda size, promise, spare: self._housekeeper.make_space(size, promise, spare),
+                make_space=lambda size, promise, spare: self._log_space.make_space(size, promise, spare),
                 on_failure=self._fail,
             )
         )
@@ -214,9 +217,14 @@ class Running(ABC):
         self._engine.say = self.say
         self._engine.events.process = self._process
         self._retention = Retention(self._engine, errors, config.log_management, config.log_archive)
+        disk_space = DiskSpace(self._engine)
+        self._checkpoints = Checkpoints(self._engine, self._retention, disk_space, errors, self._fail)
+        self._log_space = LogSpace(self._engine, disk_space, self._checkpoints, errors)
         self._housekeeper = Housekeeper(
             self._engine,
-            self._retention,
+            disk_space,
+            self._checkpoints,
+            self._log_space,
             errors,
             expiry_seconds=tuning.expiry_interval,
             sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
@@ -483,8 +491,8 @@ class Running(ABC):
             )
             self._media.record_at_end()
             engine.state.keep_non_persistent()
-        if not self._housekeeper.checkpoint_if_possible(clean=True) and (lost := self._store.lost_unless_kept()):
-            why, way = self._housekeeper.failed_for
+        if not self._checkpoints.take_if_possible(clean=True) and (lost := self._store.lost_unless_kept()):
+            why, way = self._checkpoints.failed_for
             raise StorageFull(
                 f"queue manager {self.name!r} has ended, and its last checkpoint could not be written ({why}): the "
                 f"non-persistent messages of the queues with NPMCLASS(HIGH) are lost ({', '.join(lost)}), persistent "
@@ -540,7 +548,7 @@ class Running(ABC):
     def _checkpoint(self, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> None:
         self._engine.check()
         try:
-            self._housekeeper.checkpoint(on_taken=on_taken)
+            self._checkpoints.take(on_taken=on_taken)
         except OSError as exc:
             if exc.errno in NO_SPACE:
                 text = f"there is no disk space for a checkpoint ({exc}); nothing is lost by that: {advice(exc)} and"

@@ -557,7 +557,7 @@ def test_what_a_sweep_has_found_may_be_paged_out_before_it_is_removed() -> None:
     engine = world.qm._engine
     engine.lock = between = Between(engine.lock, 4, world.qm._checkpointer.take)  # type: ignore[assignment]
     world.clock.advance(11)
-    world.qm._housekeeper.sweep()
+    world.qm._housekeeper._sweeper.sweep()
     assert between.done
     assert world.depths()["A"] == 100
     assert bodies(world.qm, "A") == [body(n) for n in range(300, 400)]

@@ -13,7 +13,7 @@ import pytest
 
 import qmgr
 from logger.disk import PAGE
-from qmgr import housekeeping, segments, snapshot, store
+from qmgr import disk_space, segments, snapshot, store
 from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimDisk, SimFile
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
@@ -158,7 +158,7 @@ def test_row_52_segments_are_rewritten_one_by_one_where_there_is_room_for_no_mor
     monkeypatch.setattr(segments, "SMALL_SEGMENT_BYTES", 10_000)
     monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 400_000)
     monkeypatch.setattr(store, "WORTHWHILE_BYTES", 200_000)
-    monkeypatch.setattr(housekeeping, "rewrite_reserve", lambda total: 250_000)
+    monkeypatch.setattr(disk_space, "rewrite_reserve", lambda total: 250_000)
     world = World()
     world.qm.define_queue("A", buffer_size=5000)
     world.disk.capacity = world.disk.used + 10_000_000
@@ -369,7 +369,7 @@ def test_row_52_what_a_checkpoint_moves_to_the_disk_takes_no_room_that_was_grant
                 with patch.object(housekeeper, "notice", lambda **options: None):
                     world.qm.put_many("A", [bytes(10)] * 100)
                 put += 100
-            housekeeper._look_at_disk()  # as housekeeping does once a second, and each put that is refused
+            housekeeper._disk_space.limit_puts()  # as housekeeping does once a second, and each put that is refused
 
     for _ in range(before):
         world.qm.put("A", b"")
