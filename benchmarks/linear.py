@@ -40,7 +40,7 @@ from logger.history import Form, History
 from logger.posix_disk import PosixDisk
 from qmgr.cli.command import SaysItsHelp
 from qmgr.ini import parse
-from qmgr.retention import Pace
+from qmgr.pace import Pace
 from recovery.records import decode
 
 MESSAGES = 1_000_000

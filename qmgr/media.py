@@ -36,10 +36,10 @@ from qmgr.errors import (
     Unavailable,
     UnknownQueue,
 )
+from qmgr.log_needs import LogNeeds
 from qmgr.objects import check_name, read_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild, Skip
-from qmgr.retention import Retention
 from qmgr.segment_format import Block, split_block
 from qmgr.segments import Segment, from_description, large_bytes
 from qmgr.state import PutRun
@@ -61,9 +61,9 @@ MAX_PAUSE_S = 0.002
 class Media:
     """Records images of the queues of one queue manager, and recreates queues from them. One at a time."""
 
-    def __init__(self, engine: Engine, checkpoint: Callable[[OnTaken], None], retention: Retention) -> None:
+    def __init__(self, engine: Engine, checkpoint: Callable[[OnTaken], None], needs: LogNeeds) -> None:
         """`checkpoint(hear)` takes a checkpoint."""
-        self._keep_from = retention.reading_from
+        self._keep_from = needs.reading_from
         self._engine = engine
         self._state = engine.state
         self._log: Log = engine.log

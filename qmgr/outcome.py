@@ -14,7 +14,7 @@ from logger.disk_errors import advice
 from logger.errors import LogDamaged, LogError
 from qmgr.engine import Engine
 from qmgr.errors import Mistake, Reason, Unavailable
-from qmgr.retention import Retention
+from qmgr.log_needs import LogNeeds
 from qmgr.units import NUMBERS_PER_EPOCH
 from recovery.records import Kind
 from recovery.replay import next_unit
@@ -25,7 +25,7 @@ MAX_SEARCHES = 20  # of a log that others write over meanwhile
 YIELD_EVERY_RECORDS = 256
 
 
-def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -> UowState | None:
+def outcome(engine: Engine, needs: LogNeeds, number: int, since: int = 0) -> UowState | None:
     """What became of unit of work `number`; None where the log does not reach back to it.
 
     `since`: an LSN before which it has logged nothing; 0: not known, and then all of the log is read. Raises Mistake
@@ -42,7 +42,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
         if number in engine.state.unlogged:
             return COMMITTED
         tail = engine.log.buffer.tail
-    pin = retention.pin(0)  # nothing is removed meanwhile
+    pin = needs.pin(0)  # nothing is removed meanwhile
     try:
         if engine.log.durable < tail:
             engine.log.sync(tail)  # what a crash could take back is not told
@@ -55,7 +55,7 @@ def outcome(engine: Engine, retention: Retention, number: int, since: int = 0) -
         text = f"the log can't be read ({exc}); {advice(exc)} and ask again"
         raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=engine.name) from exc
     finally:
-        retention.unpin(pin)
+        needs.unpin(pin)
     if away:
         text = f"what became of unit of work {number} may be in a part of the log that is away: {away}"
         raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=engine.name)

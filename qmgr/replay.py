@@ -32,8 +32,8 @@ from qmgr.errors import (
     UnknownQueue,
     quoted,
 )
+from qmgr.log_needs import LogNeeds
 from qmgr.message import EPOCH, HEAD, STANDING, Message, decode
-from qmgr.retention import Retention
 from qmgr.verbs import base_of
 from recovery import extent_index, replay
 from recovery.records import Kind, not_understood
@@ -69,19 +69,19 @@ class Replayed:
 class Replay:
     """The iterator that `QueueManager.replay` returns. At its end, or after an error, begin another one."""
 
-    def __init__(self, engine: Engine, retention: Retention, queue: str | int, start: Where, end: Where | None) -> None:
+    def __init__(self, engine: Engine, needs: LogNeeds, queue: str | int, start: Where, end: Where | None) -> None:
         """Find where to begin. Raises UnknownQueue, Mistake, BookmarkTooOld, MediaNotSupported, Damaged."""
         engine.check()
         self._engine = engine
-        self._retention = retention
+        self._needs = needs
         self._over: BaseException | None = None  # why there is no next message
         self._turn = threading.RLock()  # of the threads that share this; a signal's handler may strike in its own turn
         self._elapsed_ns = engine.clock.elapsed_ns
-        self._pin = retention.pin(0)  # until it is known what has to be read
+        self._pin = needs.pin(0)  # until it is known what has to be read
         try:
             self._scan = _Scan(engine, self._pin.move, queue, start, end)
         except BaseException as exc:
-            retention.unpin(self._pin)
+            needs.unpin(self._pin)
             told = _as_mq_error(engine, exc)
             if told is exc:
                 raise
@@ -125,8 +125,8 @@ class Replay:
     def _restart(self) -> None:
         """Nobody has read for so long that what was still to be read may be gone: go on from the bookmark."""
         self._messages.close()
-        self._retention.unpin(self._pin)
-        self._pin = self._retention.pin(0)
+        self._needs.unpin(self._pin)
+        self._pin = self._needs.pin(0)
         self._scan = self._scan.again(self._pin.move)
         self._messages = self._scan.messages()
 
@@ -142,7 +142,7 @@ class Replay:
         if self._over is None:
             self._over = why
         self._messages.close()
-        self._retention.unpin(self._pin)
+        self._needs.unpin(self._pin)
 
     def __enter__(self) -> Self:
         return self

@@ -31,9 +31,11 @@ from qmgr.errors import (
     Unavailable,
     quoted,
 )
+from qmgr.extent_indexing import ExtentIndexing
 from qmgr.housekeeping import Housekeeper
 from qmgr.ini_text import complaint
 from qmgr.locations import Location
+from qmgr.log_needs import LogNeeds, name_of
 from qmgr.log_space import LogSpace
 from qmgr.logged import EngineContext
 from qmgr.media import Media
@@ -42,7 +44,7 @@ from qmgr.ownership import Ownership, lock_log, own, refuse_log_path, refuse_roo
 from qmgr.published import Publisher
 from qmgr.queue import Queue
 from qmgr.resource import Resource
-from qmgr.retention import Retention, name_of
+from qmgr.retention import Retention
 from qmgr.threads import Alive, this_thread
 from recovery.checkpoint import Checkpoint, Checkpointer, OnTaken, Triggers, read_files
 from recovery.errors import RecoveryError
@@ -216,7 +218,11 @@ class Running(ABC):
         self._engine.count_promises()
         self._engine.say = self.say
         self._engine.events.process = self._process
-        self._retention = Retention(self._engine, errors, config.log_management, config.log_archive)
+        self._needs = LogNeeds(self._engine)
+        self._indexing = ExtentIndexing(self._engine, self._needs)
+        self._retention = Retention(
+            self._engine, self._needs, self._indexing, errors, config.log_management, config.log_archive
+        )
         disk_space = DiskSpace(self._engine)
         self._checkpoints = Checkpoints(self._engine, self._retention, disk_space, errors, self._fail)
         self._log_space = LogSpace(self._engine, disk_space, self._checkpoints, errors)
@@ -231,7 +237,7 @@ class Running(ABC):
             chores=lambda: self._chores(background),
             on_failure=self._fail,
         )
-        self._media = Media(self._engine, self._checkpoint, self._retention)
+        self._media = Media(self._engine, self._checkpoint, self._needs)
 
     def _report(self, errors: ErrorLog, report: RestartReport, state: Resource) -> None:
         say = errors.say
@@ -270,7 +276,7 @@ class Running(ABC):
         except MQError as exc:
             self.say("AMQ9006", text=str(exc))
         if background:
-            self._retention.index_extents()
+            self._indexing.index_extents()
 
     def _record_first_catalog(self) -> None:
         try:
@@ -370,7 +376,7 @@ class Running(ABC):
         if not self._engine.state.qmgr.logger_events:
             self._engine.events.skip_extents()
         elif self._linear and self._engine.refusal is None:
-            (restart, media), archive = self._retention.oldest(), self._retention.awaits_archiving()
+            (restart, media), archive = self._needs.oldest(), self._retention.awaits_archiving()
             with self._engine.lock:
                 current = (self._log.safe - 1) // self._log.state.extent_bytes  # operators copy those before it
                 self._engine.events.extents(

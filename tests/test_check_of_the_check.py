@@ -13,7 +13,7 @@ import pytest
 from logger.extent import Extent
 from logger.linear import Line
 from qmgr import media, rebuild, segments, snapshot
-from qmgr.retention import Retention
+from qmgr.log_needs import LogNeeds
 from qmgr.state import State
 from qmgr.store import Store
 from recovery import image
@@ -187,13 +187,13 @@ def an_image_without_its_backout_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_extent_too_many_let_go_of(patch: pytest.MonkeyPatch) -> None:
-    real = Retention.needed_from
-    patch.setattr(Retention, "needed_from", lambda self: {who: at + 1 for who, at in real(self).items()})
+    real = LogNeeds.needed_from
+    patch.setattr(LogNeeds, "needed_from", lambda self: {who: at + 1 for who, at in real(self).items()})
 
 
 def only_what_a_restart_needs_is_kept(patch: pytest.MonkeyPatch) -> None:
-    real = Retention.needed_from
-    patch.setattr(Retention, "needed_from", lambda self: {"restart": real(self)["restart"]})
+    real = LogNeeds.needed_from
+    patch.setattr(LogNeeds, "needed_from", lambda self: {"restart": real(self)["restart"]})
 
 
 def an_extent_used_again_with_its_old_header(patch: pytest.MonkeyPatch) -> None:
