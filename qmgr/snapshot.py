@@ -1,6 +1,6 @@
-"""What a checkpoint writes of the queues: new messages to segments, what is gone from old ones, and segments rewritten.
+"""A checkpoint's snapshot of all queues: written while work goes on, and put in its place once the checkpoint counts.
 
-What must be as of one LSN is taken under the lock, in proportion to what changed; the files are written without it.
+What must be as of one LSN is taken under the lock (`queue_snapshot.py`); the files are written without it.
 A message that is got in the meantime is written all the same: the log has its get behind the checkpoint's LSN.
 """
 
@@ -11,266 +11,40 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, compress
-from operator import attrgetter
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import attrs
 
 from logger.disk_errors import NO_FILE, NO_SPACE, RETRYABLE
 from qmgr import segments
-from qmgr.batch import Batch, Items, still_there
+from qmgr.batch import Batch, Items
 from qmgr.entry import GONE, Entry
 from qmgr.message import standing
-from qmgr.packed import Packed
 from qmgr.queue import Queue
+from qmgr.queue_snapshot import (
+    NON_PERSISTENT,
+    PERSISTENT,
+    TRIES,
+    Append,
+    BatchChunk,
+    EntryChunk,
+    QueueSnapshot,
+    Rewrite,
+    is_full,
+)
 from qmgr.segment_files import no_segment
 from qmgr.segment_format import Block, Cell
 from qmgr.segment_writer import SegmentWriter
 from qmgr.segments import Segment
 from qmgr.store import Store, no_segment_number
-from recovery.backouts import Backouts
 from recovery.errors import QueueDamaged
 
 YIELD_EVERY_MESSAGES = 512  # about 0.5 ms of work; to let others go on costs all of them 0.1 ms each time
-CHUNK_MESSAGES = 32  # messages that are written together
-PRIORITY, TO_WRITE = attrgetter("priority"), attrgetter("body", "status", "head", "sequence", "expires")
-MAX_SURPLUS_BYTES = 32 << 20  # of a queue; beyond that some of its segments are rewritten
-NON_PERSISTENT, PERSISTENT = 0, 1
-REWRITE_BYTES = 64 << 20  # of messages that one checkpoint rewrites for a queue, about
-TRIES = 5  # for messages of one kind: the segment to append to may be missing, and names of new ones be taken
 
 
 class _Unreadable(Exception):
     """A segment that was to be rewritten can't be read now."""
-
-
-class _EntryChunk(NamedTuple):
-    """New messages of one priority, to be written."""
-
-    priority: int
-    items: Sequence[Entry]
-    bodies: Sequence[bytes]
-    heads: Sequence[bytes]
-    sequences: Sequence[int]
-    expires: Sequence[int]
-
-    def append_to(self, writer: SegmentWriter) -> Sequence[int]:
-        """Append them; return their lengths."""
-        return writer.append_each(self.priority, self.sequences, self.expires, self.heads, self.bodies)
-
-    @property
-    def work(self) -> int:
-        """How much it is to append them, in messages."""
-        return len(self.heads)
-
-
-class _BatchChunk(NamedTuple):
-    """A batch to be written."""
-
-    priority: int
-    items: Sequence[Batch]  # one
-    packed: Packed
-    first: int  # its sequence
-
-    def append_to(self, writer: SegmentWriter) -> Sequence[int]:
-        writer.append_packed(self.priority, self.first, self.packed.lengths, self.packed.data)
-        return self.packed.lengths
-
-    @property
-    def work(self) -> int:
-        return len(self.packed.lengths) // 4  # none of its messages is looked at
-
-
-@attrs.define
-class _Append:
-    """Messages that were appended to a segment."""
-
-    target: Segment
-    cell: int  # the first new one
-    blocks: list[Block]
-    length: int  # of the segment then
-    placed: Items  # in the order of their cells
-    sizes: "array[int]"  # bytes of their messages
-
-
-@attrs.define
-class _Rewrite:
-    """Segments that follow each other, and the one that takes their place."""
-
-    sources: list[Segment]  # as they were
-    target: Segment
-    places: list["array[int]"]  # for each of them the new cell by the old one; -1: it was gone
-
-
-class _QueueSnapshot:
-    """One changed queue as of the checkpoint's LSN."""
-
-    def __init__(self, queue: Queue, *, ending: bool, rewrite: bool, spare: int | None) -> None:
-        """`rewrite`: rewrite segments of which most is gone, where they take much of the disk.
-
-        `spare`: the disk is short, and has so many bytes for rewriting; then they need not take much. None: it is not.
-        """
-        self.queue = queue
-        self.definition = queue.definition
-        self.next_sequence = queue.next_sequence
-        self.damaged = "" if queue.blocked else queue.damaged
-        self.image = queue.image
-        self.keep_volatile = ending and queue.definition.non_persistent_class == "HIGH"
-        self.backouts = [queue.backed_out[0].copy() if self.keep_volatile else Backouts(), queue.backed_out[1].copy()]
-        spill = self.keep_volatile or queue.memory_bytes[0] > queue.buffers[0]
-        unwritten = still_there(queue.fresh[0])
-        self._fresh = unwritten if spill else [], queue.fresh[1]
-        queue.fresh = [] if spill else unwritten, []
-        self._removed = queue.begin_snapshot()
-        self.segments = [s.copy() for s in queue.segments.values() if len(s) or queue.damaged]
-        self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
-        self.plan: list[list[Segment]] = []
-        self.more_to_rewrite = False  # there is more to rewrite, which is for the next checkpoint
-        self.no_room = False  # for some of it
-        if not queue.damaged:
-            self._plan_rewrites(rewrite, spare)
-        self.rewrites: list[_Rewrite] = []
-        self.appends: list[_Append] = []
-        self.new_damage: QueueDamaged | None = None
-        self.kept_in_memory = False  # there was no room for the non-persistent ones, which can stay in memory
-
-    def _plan_rewrites(self, rewrite: bool, spare: int | None) -> None:
-        if segments.surplus(self.segments) <= (MAX_SURPLUS_BYTES if spare is None else 0):
-            return
-        for kind in (NON_PERSISTENT, PERSISTENT):
-            last = spare is not None and not self._fresh[kind]  # nothing is appended to it now, and room is scarce
-            groups, more, no_room = _rewrite_groups(self.of_kind(kind), spare, last=last)
-            self.more_to_rewrite = self.more_to_rewrite or more or bool(groups and not rewrite)
-            self.no_room = self.no_room or no_room
-            self.plan += groups if rewrite else []
-
-    def new_segments(self) -> int:
-        """How many segments it may make at most."""
-        return TRIES * sum(1 for entries in self._fresh if entries) + len(self.plan)
-
-    def of_kind(self, kind: int) -> list[Segment]:
-        """The segments of non-persistent (0) or persistent messages (1)."""
-        return [segment for segment in self.segments if segment.volatile is (kind == 0)]
-
-    def fresh(self, kind: int) -> Iterator[_EntryChunk | _BatchChunk]:
-        """The new messages of one kind, by priority and then in their order. Without the lock.
-
-        A call that takes one meanwhile first puts its body into `removed`, then sets the status GONE, and only then
-        empties the entry: so the body is in one of the two.
-        """
-        items = self._fresh[kind]
-        for priority in sorted(set(map(PRIORITY, items))):
-            entries: list[Entry] = []
-            for item in items:
-                if item.priority != priority:
-                    continue
-                if isinstance(item, Entry):
-                    entries.append(item)
-                    continue
-                packed = item.packed  # read once: who makes entries of the batch takes it away
-                if packed is None:
-                    entries += item.entries()
-                    continue
-                yield from self._of_entries(priority, entries)
-                entries = []
-                yield _BatchChunk(priority, [item], packed, item.sequence)  # none of it is got as it lies meanwhile
-            yield from self._of_entries(priority, entries)
-
-    def _of_entries(self, priority: int, entries: Sequence[Entry]) -> Iterator[_EntryChunk]:
-        for at in range(0, len(entries), CHUNK_MESSAGES):
-            few = entries[at : at + CHUNK_MESSAGES]
-            columns: list[Sequence[Any]] = [few, *zip(*map(TO_WRITE, few), strict=True)]
-            statuses = columns.pop(2)
-            if GONE in statuses:
-                said = zip(few, columns[1], statuses, strict=True)
-                columns[1] = [self._removed.get(entry) if gone == GONE else body for entry, body, gone in said]
-                there = [body is not None for body in columns[1]]
-                columns = [list(compress(column, there)) for column in columns]
-            if columns[0]:
-                yield _EntryChunk(priority, *columns)
-
-    def _still_there(self, kind: int) -> Items:
-        return still_there(self._fresh[kind])
-
-    def settle(self, *, gives_back: bool) -> None:
-        """All is written, and in its place. The lock is held.
-
-        What had no room is tried again by the next checkpoint, which comes soon if this one or the next `gives_back`
-        files.
-        """
-        queue = self.queue
-        queue.end_snapshot()
-        queue.kept_surplus = segments.surplus(self.segments)
-        # If no rewrite worked, another try would not either.
-        if self.more_to_rewrite and (self.rewrites or not self.plan):
-            queue.kept_surplus = 0
-            queue.changed = True
-        elif self.no_room:
-            queue.kept_surplus *= not gives_back
-            queue.changed = True
-        if self.kept_in_memory:
-            queue.fresh = self._still_there(0) + queue.fresh[0], queue.fresh[1]
-        for copy in self.segments:
-            queue.segments[copy.number].described_by(copy)
-
-    def line(self) -> bytes:
-        """The line of the catalogue."""
-        fields = {
-            "definition": attrs.asdict(self.definition, recurse=False),
-            "next": self.next_sequence,
-            "backouts": [counts.text() for counts in self.backouts],
-            "damaged": self.damaged,
-            "image": self.image,
-        }
-        kept = [segment for segment in self.segments if self.keep_volatile or not segment.volatile]
-        described = b", ".join([segment.describe() for segment in kept])
-        return json.dumps(fields).encode()[:-1] + b', "segments": [' + described + b"]}"
-
-    def give_up(self) -> None:
-        """Nothing was written: all is as it was. The lock is held."""
-        queue = self.queue
-        queue.changed = True
-        queue.end_snapshot()
-        queue.fresh = self._still_there(0) + queue.fresh[0], self._still_there(1) + queue.fresh[1]
-        for segment in queue.segments.values():
-            segment.sealed = True  # a sync may have failed: nothing is ever appended to it again
-
-
-def _rewrite_groups(live: list[Segment], spare: int | None, *, last: bool) -> tuple[list[list[Segment]], bool, bool]:
-    """(groups of segments to rewrite, whether there are more than one checkpoint should rewrite, or has room for).
-
-    The segments, all of one kind, of which at least half is gone. Each group is of neighbours, and becomes one new
-    segment. With `spare` only where that is room for the new one. `last`: also the one that is appended to.
-    """
-    if not segments.surplus(live):
-        return [], False, False
-    most = segments.MAX_SEGMENT_BYTES if spare is None else min(spare, segments.MAX_SEGMENT_BYTES)
-    groups: list[list[Segment]] = []
-    size = total = 0  # of the last group, and of all
-    before = None
-    no_room = False
-    for segment in live if last or _is_full(live[-1]) else live[:-1]:
-        more = segment.live_bytes
-        gone = 2 * more <= segment.length
-        if gone and spare is not None and more > spare:
-            no_room = True
-        elif gone:
-            if total >= REWRITE_BYTES:
-                return groups, True, no_room
-            if not groups or groups[-1][-1] is not before or size + more > most:
-                groups.append([])
-                size = 0
-            groups[-1].append(segment)
-            size += more
-            total += more
-        before = segment
-    return groups, False, no_room
-
-
-def _is_full(segment: Segment) -> bool:
-    """Nothing is appended to it any more."""
-    return segment.sealed or segment.length >= segments.MAX_SEGMENT_BYTES
 
 
 class StateSnapshot:
@@ -284,7 +58,7 @@ class StateSnapshot:
         if state.ending:  # their outcomes are known as long as messages of theirs are kept
             first["unlogged"] = [state.forgotten, *state.unlogged]
         self._first_line = json.dumps(first).encode()
-        self._changed: dict[int, _QueueSnapshot] = {}
+        self._changed: dict[int, QueueSnapshot] = {}
         self._lines: dict[int, bytes] = {}
         self._order = list(state.by_id.values())
         room = state.spare_bytes()
@@ -292,7 +66,7 @@ class StateSnapshot:
         for queue in self._order:
             if queue.changed or (spare is not None and segments.surplus(queue.segments.values())):
                 queue.changed = False
-                self._changed[queue.id] = _QueueSnapshot(
+                self._changed[queue.id] = QueueSnapshot(
                     queue, ending=state.ending, rewrite=not state.gave_up, spare=spare
                 )
             else:
@@ -318,7 +92,7 @@ class StateSnapshot:
                 self._lines[queue.id] = snapshot_or_none.line()
             yield self._lines[queue.id]
 
-    def _write_fresh(self, snapshot: _QueueSnapshot, kind: int) -> None:
+    def _write_fresh(self, snapshot: QueueSnapshot, kind: int) -> None:
         """Write the queue's new messages of one kind to a segment."""
         fresh = snapshot.fresh(kind)
         first = next(fresh, None)
@@ -329,7 +103,7 @@ class StateSnapshot:
             snapshot.kept_in_memory = True
             return
         target = self._target(snapshot, kind)
-        new: Iterator[_EntryChunk | _BatchChunk] = chain([first], fresh)
+        new: Iterator[EntryChunk | BatchChunk] = chain([first], fresh)
         for more in reversed(range(TRIES)):
             try:
                 self._append(snapshot, target, new)
@@ -346,10 +120,10 @@ class StateSnapshot:
                         snapshot.new_damage.path = ""
             target, new = self._new(kind), snapshot.fresh(kind)
 
-    def _target(self, snapshot: _QueueSnapshot, kind: int) -> Segment:
+    def _target(self, snapshot: QueueSnapshot, kind: int) -> Segment:
         """The segment that new messages are appended to."""
         there = snapshot.of_kind(kind)
-        if not there or _is_full(there[-1]) or snapshot.damaged:
+        if not there or is_full(there[-1]) or snapshot.damaged:
             return self._new(kind)
         return there[-1]
 
@@ -359,7 +133,7 @@ class StateSnapshot:
             raise no_segment_number()
         return Segment(number, volatile=kind == NON_PERSISTENT)
 
-    def _append(self, snapshot: _QueueSnapshot, target: Segment, new: Iterable[_EntryChunk | _BatchChunk]) -> None:
+    def _append(self, snapshot: QueueSnapshot, target: Segment, new: Iterable[EntryChunk | BatchChunk]) -> None:
         writer = self._state.writer(snapshot.queue, target)
         placed: Items = []
         sizes = array("I")
@@ -378,10 +152,10 @@ class StateSnapshot:
             raise
         if target not in snapshot.segments:
             snapshot.segments.append(target)
-        snapshot.appends.append(_Append(target, target.cells, writer.blocks, writer.length, placed, sizes))
+        snapshot.appends.append(Append(target, target.cells, writer.blocks, writer.length, placed, sizes))
         target.extend(writer.blocks, writer.length)
 
-    def _rewrite(self, snapshot: _QueueSnapshot, group: list[Segment]) -> None:
+    def _rewrite(self, snapshot: QueueSnapshot, group: list[Segment]) -> None:
         """Write what is there of these segments to a new one. Where that is not possible they stay."""
         if not self._state.take_room(sum(segment.live_bytes for segment in group), True):
             snapshot.no_room = True
@@ -413,7 +187,7 @@ class StateSnapshot:
             raise
         else:
             target.extend(writer.blocks, writer.length)
-            snapshot.rewrites.append(_Rewrite(group, target, places))
+            snapshot.rewrites.append(Rewrite(group, target, places))
             snapshot.segments[snapshot.segments.index(group[0])] = target
             snapshot.segments = [segment for segment in snapshot.segments if segment not in group]
 
@@ -469,7 +243,7 @@ class StateSnapshot:
         with lock:
             self._state.give_back(list(self._numbers))
 
-    def _replace(self, queue: Queue, rewrite: _Rewrite) -> None:
+    def _replace(self, queue: Queue, rewrite: Rewrite) -> None:
         """Let the new segment take the place of the old ones. The lock is held."""
         new = rewrite.target.copy()
         moved = {source.number: places for source, places in zip(rewrite.sources, rewrite.places, strict=True)}
@@ -500,7 +274,7 @@ class StateSnapshot:
         queue.drop(number)
         self._retired.append((queue.name, number))
 
-    def _place(self, queue: Queue, append: _Append, lock: threading.Lock) -> None:
+    def _place(self, queue: Queue, append: Append, lock: threading.Lock) -> None:
         """Give the messages that were appended their cells, a few at a time; then the blocks can be read."""
         target, number, items = append.target, append.cell, iter(append.placed)
         with lock:
@@ -515,7 +289,7 @@ class StateSnapshot:
             queue.extend(segment, append.blocks, append.length)
 
     def _place_some(
-        self, queue: Queue, append: _Append, items: Iterator[Entry | Batch], segment: Segment, number: int
+        self, queue: Queue, append: Append, items: Iterator[Entry | Batch], segment: Segment, number: int
     ) -> int:
         """Give the next of them their cells, from `number` on; return the cell that follows. The lock is held."""
         work = 0

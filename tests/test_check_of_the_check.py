@@ -12,7 +12,7 @@ import pytest
 
 from logger.extent import Extent
 from logger.linear import Line
-from qmgr import media, rebuild, segments, snapshot
+from qmgr import media, queue_snapshot, rebuild, segments
 from qmgr.log_needs import LogNeeds
 from qmgr.state import State
 from qmgr.store import Store
@@ -151,7 +151,7 @@ def hunt_while_others_work(ignore: Ignore | None = None) -> None:
 def tiny_segments(small_segments: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rewritten as soon as half of what they hold is gone."""
     monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
-    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
+    monkeypatch.setattr(queue_snapshot, "MAX_SURPLUS_BYTES", 0)
 
 
 @pytest.mark.usefixtures("tiny_segments")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from logger import force
-from qmgr import segments, snapshot, store
+from qmgr import queue_snapshot, segments, store
 from tests.conftest import SOAK
 from tests.sim.crowd import live
 from tests.sim.paging import Counted, make_small
@@ -30,7 +30,7 @@ LEAST |= {"checkpoint": 8, "crashes": 8}
 def make_smaller(patch: pytest.MonkeyPatch) -> None:
     """Segments that are rewritten, and arrays that are dropped, all the time."""
     patch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
-    patch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
+    patch.setattr(queue_snapshot, "MAX_SURPLUS_BYTES", 0)
     patch.setattr(store, "MAX_INDEX_BYTES", 800)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import engine, media, segment_writer, segments, snapshot, store
+from qmgr import engine, media, queue_snapshot, segment_writer, segments, snapshot, store
 from qmgr.entry import OVERHEAD
 from qmgr.finding import Finding
 from qmgr.segment_format import size_of_cell
@@ -297,7 +297,7 @@ def test_threads_get_each_message_once_by_its_id_while_segments_are_rewritten(
     small_segments: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is read without the lock may be rewritten, or gone, by then."""
-    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
+    monkeypatch.setattr(queue_snapshot, "MAX_SURPLUS_BYTES", 0)
     world = World(ini={"DefaultPQBufferSize": "1", "CheckPointLogRecdMax": "60"}, start=False, log_primary_files=4)
     qm = qmgr.start(NAME, data_path=DATA, disk=world.disk, background=True)
     qm.define_queue("A")
@@ -939,7 +939,7 @@ def test_room_that_no_checkpoint_can_give_back_is_a_reason_for_one_only(
 
     monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTHWHILE_BYTES)
     monkeypatch.setattr(snapshot.StateSnapshot, "_read", unreadable)
-    monkeypatch.setattr(snapshot, "REWRITE_BYTES", at_once)
+    monkeypatch.setattr(queue_snapshot, "REWRITE_BYTES", at_once)
     world.qm.look_around()
     taken = world.qm.status().checkpoints
     for n in range(20):
@@ -1019,7 +1019,7 @@ def test_what_one_checkpoint_does_not_rewrite_the_next_ones_do(monkeypatch: pyte
     world = deep_world()
     fill(world, range(600))
     monkeypatch.setattr(store, "WORTHWHILE_BYTES", WORTHWHILE_BYTES)
-    monkeypatch.setattr(snapshot, "REWRITE_BYTES", 600)
+    monkeypatch.setattr(queue_snapshot, "REWRITE_BYTES", 600)
     kept = set(range(0, 600, 10))
     keep_only(world, kept, 600)
     assert looked_around(world) <= SURPLUS_BYTES + 2 * WORTHWHILE_BYTES

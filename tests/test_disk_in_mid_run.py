@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import segments, snapshot
+from qmgr import queue_snapshot, segments
 from recovery.checkpoint import MIN_RESERVE_BYTES
 from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, soon
@@ -230,7 +230,7 @@ def test_row_55_a_segment_that_can_not_be_read_now_is_no_reason_for_a_checkpoint
 ) -> None:
     """Faults 55, 56: it was to be rewritten, since most of it is gone; it stays as it is until it can be."""
     monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
-    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
+    monkeypatch.setattr(queue_snapshot, "MAX_SURPLUS_BYTES", 0)
     world = World()
     world.qm.define_queue("A")
     world.qm.put_many("A", [b"%d" % n + bytes(200) for n in range(40)])

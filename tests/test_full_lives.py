@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from qmgr import segments, snapshot, store
+from qmgr import queue_snapshot, segments, store
 from tests.conftest import SOAK
 from tests.sim.full_life import live
 from tests.sim.paging import Counted
@@ -31,7 +31,7 @@ def test_a_life_with_everything_in_it_keeps_every_promise(
     monkeypatch.setattr(
         segments, "MAX_SEGMENT_BYTES", 2000
     )  # segments of a few blocks, rewritten when half of them is gone
-    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
+    monkeypatch.setattr(queue_snapshot, "MAX_SURPLUS_BYTES", 0)
     monkeypatch.setattr(store, "MAX_INDEX_BYTES", 800)
     did: Counter[str] = Counter()
     failed: list[str] = []

@@ -13,7 +13,7 @@ import pytest
 
 import qmgr
 from logger.disk import PAGE
-from qmgr import disk_space, segments, snapshot, store
+from qmgr import disk_space, queue_snapshot, segments, store
 from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimDisk, SimFile
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
@@ -156,7 +156,7 @@ def test_row_52_segments_are_rewritten_one_by_one_where_there_is_room_for_no_mor
     """Each makes room for the next ones; so the space of a queue comes to what it has where there is room."""
     monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 400_000)
     monkeypatch.setattr(segments, "SMALL_SEGMENT_BYTES", 10_000)
-    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 400_000)
+    monkeypatch.setattr(queue_snapshot, "MAX_SURPLUS_BYTES", 400_000)
     monkeypatch.setattr(store, "WORTHWHILE_BYTES", 200_000)
     monkeypatch.setattr(disk_space, "rewrite_reserve", lambda total: 250_000)
     world = World()

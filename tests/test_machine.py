@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 import qmgr
-from qmgr import segments, snapshot, store
+from qmgr import queue_snapshot, segments, store
 from tests.conftest import SOAK
 from tests.sim.life import AUTOMATIC, DATA, LINEAR, NAME, QUEUES, SINGLE, TRIPLE, Life, Setup, random_life
 from tests.sim.loss import mixed
@@ -93,7 +93,7 @@ def test_a_random_life_keeps_every_promise(name: str) -> None:
 def tiny_segments(small_segments: Counted, monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Segments of a few blocks, rewritten as soon as half of what they hold is gone, and arrays that do not fit."""
     monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
-    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
+    monkeypatch.setattr(queue_snapshot, "MAX_SURPLUS_BYTES", 0)
     monkeypatch.setattr(store, "MAX_INDEX_BYTES", 800)
     return small_segments
 

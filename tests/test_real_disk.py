@@ -22,7 +22,7 @@ import qmgr
 from logger.disk import Disk, File
 from logger.posix_disk import PosixDisk, PosixFile
 from logger.whole_files import make_dirs, replace_file
-from qmgr import segments, snapshot
+from qmgr import queue_snapshot, segments
 from tests.conftest import SOAK
 from tests.sim.calls import Calls
 from tests.sim.clock import SimClock
@@ -646,7 +646,7 @@ def test_what_has_the_name_of_a_segment_that_others_are_to_be_rewritten_to_stops
 ) -> None:
     """They stay as they are, and the next checkpoint rewrites them under another number."""
     monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
-    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)
+    monkeypatch.setattr(queue_snapshot, "MAX_SURPLUS_BYTES", 0)
     qmgr.create("REAL", data_path=tmp_path, log_primary_files=2, log_file_pages=64)
     with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
         qm.define_queue("A")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from qmgr import segments, snapshot
+from qmgr import queue_snapshot, segments
 from tests.conftest import SOAK
 from tests.sim.life import Life, Setup
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
@@ -64,7 +64,7 @@ def test_what_is_done_while_a_checkpoint_writes_is_neither_lost_nor_done_twice(
 ) -> None:
     """Faults 2, 17, 18, 34."""
     monkeypatch.setattr(segments, "MAX_SEGMENT_BYTES", 2000)
-    monkeypatch.setattr(snapshot, "MAX_SURPLUS_BYTES", 0)  # so that segments are rewritten
+    monkeypatch.setattr(queue_snapshot, "MAX_SURPLUS_BYTES", 0)  # so that segments are rewritten
     calls = 0
     for seed in range(200 if SOAK else 3):
         rng = random.Random(f"{name} {seed}")

@@ -24,6 +24,7 @@ from qmgr.batch import (
 from qmgr.entry import GONE, OVERHEAD, Entry
 from qmgr.lane import Lane
 from qmgr.queue import Queue
+from qmgr.queue_snapshot import PERSISTENT
 from qmgr.units import encoded_calls
 from recovery.records import with_lengths
 from tests.qmgr.world import World, bodies
@@ -381,7 +382,7 @@ def during_a_checkpoint(world: World, happens: Callable[[], None], monkeypatch: 
     real = snapshot.StateSnapshot._write_fresh
 
     def write(self: Any, one: Any, kind: int) -> None:
-        if kind == snapshot.PERSISTENT:
+        if kind == PERSISTENT:
             happens()
         real(self, one, kind)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr import batch, ids, segment_writer, segments, snapshot, store
+from qmgr import batch, ids, queue_snapshot, segment_writer, segments, snapshot, store
 from qmgr.compiled import is_compiled
 from qmgr.queue import Queue
 from qmgr.segment_format import SLOT
@@ -32,8 +32,8 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(segments, "MAX_SEGMENT_BYTES", SEGMENT_BYTES)
     patch.setattr(segments, "SMALL_SEGMENT_BYTES", SMALL_BYTES)
     patch.setattr(segment_writer, "MAX_BLOCK_BYTES", BLOCK_BYTES)
-    patch.setattr(snapshot, "MAX_SURPLUS_BYTES", SURPLUS_BYTES)
-    patch.setattr(snapshot, "CHUNK_MESSAGES", CHUNK_MESSAGES)
+    patch.setattr(queue_snapshot, "MAX_SURPLUS_BYTES", SURPLUS_BYTES)
+    patch.setattr(queue_snapshot, "CHUNK_MESSAGES", CHUNK_MESSAGES)
     patch.setattr(snapshot, "YIELD_EVERY_MESSAGES", 2 * CHUNK_MESSAGES)
     patch.setattr(store, "MAX_INDEX_BYTES", INDEX_BYTES)
     patch.setattr(batch, "MIN_MESSAGES", MIN_MESSAGES)
