@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from qmgr import ini
 from qmgr.errors import IniError
+from qmgr.ini_stanzas import ATTRIBUTES
 
 
 def reworded(text: bytes, path: str, values: Mapping[str, str]) -> bytes:
@@ -35,7 +36,7 @@ def reworded(text: bytes, path: str, values: Mapping[str, str]) -> bytes:
 
 
 def _check(name: str, value: str, path: str) -> None:
-    allowed = ini.ATTRIBUTES["LOG"][name.upper()].values
+    allowed = ATTRIBUTES["LOG"][name.upper()].values
     try:
         allowed.read(value)
     except ValueError:

@@ -20,7 +20,8 @@ from qmgr.cli.command import (
     with_way_out,
 )
 from qmgr.errors import AlreadyExists, IniError, InUse, NameError_, Reason, Unavailable
-from qmgr.ini import ATTRIBUTES, Directory, Whole
+from qmgr.ini_stanzas import ATTRIBUTES
+from qmgr.ini_values import Directory, Whole
 from qmgr.locations import data_root
 from qmgr.objects import check_name
 

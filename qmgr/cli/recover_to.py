@@ -19,7 +19,7 @@ from qmgr.cli.command import (
     with_way_out,
 )
 from qmgr.errors import AlreadyExists, IniError, InUse, Mistake, Unavailable
-from qmgr.ini import Directory
+from qmgr.ini_values import Directory
 from qmgr.message import EPOCH
 from qmgr.pointintime import recover_to
 

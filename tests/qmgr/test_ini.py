@@ -15,9 +15,6 @@ from logger.config import LogConfig, LogSync, LogType, WriteIntegrity
 from qmgr import ini
 from qmgr.errors import IniError, MQError
 from qmgr.ini import (
-    ATTRIBUTES,
-    STANZAS,
-    Attribute,
     AutoConfig,
     ChannelsConfig,
     Config,
@@ -27,6 +24,7 @@ from qmgr.ini import (
     Protocol,
     Tuning,
 )
+from qmgr.ini_stanzas import ATTRIBUTES, STANZAS, Attribute
 from qmgr.ini_values import Address, Age, Choice, Directory, Several, Unless, Whole, Word, YesNo
 
 ROOT = Path(__file__).parents[2]
