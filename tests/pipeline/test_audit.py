@@ -10,8 +10,8 @@ import pytest
 import qmgr
 from pipeline import finding, log_files
 from pipeline.__main__ import parser_of
-from pipeline.jobs import audit, job, lives
-from pipeline.jobs.audit import Scope
+from pipeline.jobs import audit, audit_rules, job, lives
+from pipeline.jobs.audit_rules import Scope
 from pipeline.jobs.common import Failure
 from qmgr.errors import Mistake
 from recovery.records import ONE_BASE, PUT_RUN, QUEUE_PLACE, Kind
@@ -61,10 +61,10 @@ def lived() -> Lived:
 
 def audited(spark: "SparkSession", rows: list[Row], scope: Scope) -> "tuple[DataFrame, DataFrame]":
     """What is found, and messages."""
-    log = table(spark, rows, audit.COLUMNS)
+    log = table(spark, rows, audit_rules.COLUMNS)
     calls = lives.operations(log)
     told = lives.messages(calls, bucket=SMALL).localCheckpoint()
-    return audit.findings(log, calls, told, scope).localCheckpoint(), told
+    return audit_rules.findings(log, calls, told, scope).localCheckpoint(), told
 
 
 def overtakings(rows: list[Row]) -> Counter[tuple[int, int]]:
@@ -99,7 +99,7 @@ def overtakings(rows: list[Row]) -> Counter[tuple[int, int]]:
 def test_random_lives_have_no_violations(spark: "SparkSession", lived: Lived) -> None:
     found, told = audited(spark, lived.rows(), Scope())
     assert found.filter("violation").collect() == []
-    left = {row["queue"]: row["left"] for row in audit.queues(told, found).collect()}
+    left = {row["queue"]: row["left"] for row in audit_rules.queues(told, found).collect()}
     model = lived.persistent()
     assert {queue: left.get(queue, 0) for queue in model} == model
     counted = Counter((row["object_number"], row["sequence"]) for row in found.filter("rule = 'overtaken'").collect())
@@ -112,7 +112,7 @@ def test_a_record_that_is_missing_and_an_epoch_that_falls_are_found(spark: "Spar
     gone = [row for row in log if row["kind"] == "END_CHECKPOINT"][2]
     after = next(row for row in log if row["lsn"] == gone["end_lsn"])
     rows = [row | {"epoch": 0} if row["lsn"] == log[-1]["lsn"] else row for row in log if row is not gone]
-    found = lives.query(audit.OF_RECORDS, log=table(spark, rows, audit.COLUMNS)).collect()
+    found = lives.query(audit_rules.OF_RECORDS, log=table(spark, rows, audit_rules.COLUMNS)).collect()
     assert {(row["rule"], row["lsn"], row["other_lsn"]) for row in found} == {
         ("lsn", after["lsn"], gone["lsn"]),
         ("epoch", log[-1]["lsn"], log[0]["lsn"]),
@@ -174,8 +174,8 @@ def test_what_was_rolled_forward_is_in_order_where_the_log_begins_in_the_midst_o
     found, _ = audited(spark, cut, Scope(whole=False))
     assert found.filter("violation").collect() == []
     wrong = [row | {"ordinal": 1 - row["ordinal"]} if row["ordinal"] in (0, 1) else row for row in cut]
-    log = table(spark, wrong, audit.COLUMNS)
-    found = lives.query(audit.OF_UNITS, log=log, calls=lives.operations(log))
+    log = table(spark, wrong, audit_rules.COLUMNS)
+    found = lives.query(audit_rules.OF_UNITS, log=log, calls=lives.operations(log))
     again = next(row for row in cut if row["repeated"])
     assert {(row["rule"], row["lsn"]) for row in found.collect()} == {("ordinal", again["lsn"])}
 
@@ -302,7 +302,7 @@ def test_what_a_forger_changes_in_a_log_is_found(
     text = (out / "report.txt").read_text()
     assert f"{len(found)} violations." in text and "null" not in text
     assert "\nG (6) " in text and "\nG (7) " in text and "\nA " in text
-    assert all(audit.RULES[rule] in text for rule, _, _, _ in found)
+    assert all(audit_rules.RULES[rule] in text for rule, _, _, _ in found)
     said = capsys.readouterr()
     assert str(out / "report.txt") in said.out
     for told in (text, said.err):
@@ -317,8 +317,8 @@ def test_order_is_proved_over_all_buckets_of_places(spark: "SparkSession", lived
     assert len(some) > 3 * SMALL
     places = [row["sequence"] for row in some]
     mixed = [row | {"sequence": place} for row, place in zip(some, [places[-1], *places[1:-1], places[0]], strict=True)]
-    told = lives.messages(lives.operations(table(spark, mixed, audit.COLUMNS)), bucket=SMALL)
-    found = lives.query(audit.OF_ORDER, told=told).filter("rule = 'arrival'").collect()
+    told = lives.messages(lives.operations(table(spark, mixed, audit_rules.COLUMNS)), bucket=SMALL)
+    found = lives.query(audit_rules.OF_ORDER, told=told).filter("rule = 'arrival'").collect()
     wrong = {(row["rule"], row["sequence"], row["other_lsn"]) for row in found}
     last = some[-1]["lsn"]
     assert wrong == {("arrival", row["sequence"], last) for row in mixed if row["lsn"] < last}
