@@ -41,7 +41,7 @@ MODULES = (
         "qmgr/resource.py",
     ),
     *("qmgr/logged.py", "qmgr/units.py", "qmgr/definitions.py", "qmgr/puts.py", "qmgr/requeue.py"),
-    *("qmgr/holding.py", "qmgr/gets.py", "qmgr/engine.py"),
+    *("qmgr/holding.py", "qmgr/waiting.py", "qmgr/gets.py", "qmgr/engine.py"),
 )
 OPEN = {"GroupCommit", "State", "Store"}  # others that are not compiled derive from these
 # mypyc checks the types of what it compiles, so it needs those of what is imported; setuptools calls the C compiler.

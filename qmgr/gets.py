@@ -14,17 +14,16 @@ from logger.crowded import let_holder_go_on
 from logger.disk_errors import advice
 from logger.errors import LogError
 from qmgr import verbs
-from qmgr.due import Waiter
 from qmgr.entry import Entry
 from qmgr.errors import Inhibited, Mistake, Reason, Unavailable
 from qmgr.front import Front
 from qmgr.groups import in_logical_order
-from qmgr.holding import Holding
 from qmgr.ids import BEFORE_ALL, Position, Unindexed
 from qmgr.message import Message, decode
 from qmgr.queue import Queue
 from qmgr.units import MESSAGES_PER_RECORD, QUEUE_PLACE_BYTES
 from qmgr.verbs import ANY, Wanted
+from qmgr.waiting import Waiting
 from recovery.errors import QueueDamaged
 from recovery.records import GET_COST, Expire, Get
 from recovery.uows import Uow
@@ -65,7 +64,7 @@ class _GetCall:
     has_looked: bool = False  # whether that has to be so in a unit of work, too
 
 
-class Gets(Holding):
+class Gets(Waiting):
     """Takes messages from queues, for callers that may wait."""
 
     def get_first(self, unit: Uow | None, name: Any, ids: Wanted = ANY) -> Message | None:
@@ -284,59 +283,6 @@ class Gets(Holding):
         if found is None:
             return [], 0
         return found.messages, found.force if found.force > self.log.safe else 0
-
-    # ---- waiting in line
-
-    def _add_waiter(self, queue: Queue, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> None:
-        """Put the waiter in line. It is set, too, when the unit of work that it waits in is over. The lock is held."""
-        queue.waiters.add(waiter, wanted.fits if wanted.selective else None)
-        if unit is not None:
-            unit.waiting += (waiter,)
-
-    def _remove_waiter(self, queue: Queue | None, waiter: Waiter, unit: Uow | None) -> None:
-        """Take the waiter out of the line, if there is one, and from its unit of work. The lock is held."""
-        if queue is not None:
-            queue.waiters.discard(waiter)
-        if unit is not None:
-            unit.waiting = tuple(each for each in unit.waiting if each is not waiter)
-
-    def _withdraw_waiter(self, queue: Queue, event: Event, unit: Uow | None) -> None:
-        """Leave the line, and let another one have what the event was set for. May be called twice."""
-        with self.lock:
-            self._remove_waiter(queue, event, unit)
-            if event.is_set():
-                queue.waiters.wake_one()
-
-    def add_waiter(self, name: Any, waiter: Waiter, unit: Uow | None, wanted: Wanted) -> str:
-        """Put the waiter in line: it is set when there may be a message that is wanted, or the unit of work is over.
-
-        Returns the queue's name, for `remove_waiter`. For callers that do not wait inside `get`. Raises Unavailable
-        (2161) when the queue manager is ending.
-        """
-        queue = self._known(name)
-        with self.lock:
-            self.check_not_ending()
-            self._add_waiter(queue, waiter, unit, wanted)
-        return queue.name
-
-    def remove_waiter(self, name: str, waiter: Waiter, unit: Uow | None = None, *, looked: bool = False) -> None:
-        """Take the waiter out of the line; if it was woken, and has not looked, the next is woken in its place."""
-        with self.lock:
-            queue = self._behind_alias(name)
-            self._remove_waiter(queue, waiter, unit)
-            if queue is not None and waiter.is_set() and not looked:
-                queue.waiters.wake_one()
-
-    def wake_next(self, name: str) -> None:
-        """Wake the next in line: a waiter that may have been woken will not take the message."""
-        with self.lock:
-            queue = self._behind_alias(name)
-            if queue is not None:
-                queue.waiters.wake_one()
-
-    def _behind_alias(self, name: str) -> Queue | None:
-        alias = self.state.aliases.get(name)
-        return self.state.queues.get(name if alias is None else alias.target)
 
     # ---- learning where messages lie
 
