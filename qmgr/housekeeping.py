@@ -39,8 +39,8 @@ class Housekeeper:
         self._engine = engine
         self._checkpointer = engine.checkpointer
         self._disk_space = disk_space
-        self._checkpoints = checkpoints
-        self._log_space = log_space
+        self.checkpoints = checkpoints
+        self.log_space = log_space
         self._sweeper = Sweeper(engine, on_failure)
         self._errors = errors
         self._clock = clock = engine.clock
@@ -59,7 +59,7 @@ class Housekeeper:
     def start_thread(self) -> None:
         """From now on work while calls go on."""
         self._thread = Worker(self._run, f"CHECKPOINT-{self._engine.name}")
-        self._checkpoints.background = True
+        self.checkpoints.background = True
         self._thread.start()
 
     def on_tick(self, call: Callable[[], None]) -> None:
@@ -69,9 +69,9 @@ class Housekeeper:
 
     def notice(self, *, may_wait: bool = True) -> None:
         """A call has ended: is there something to do? An event loop may not wait for it."""
-        if self._log_space.was_full:
-            self._log_space.check_whether_full()
-        self._engine.attention = self._engine.watchful or self._log_space.was_full
+        if self.log_space.was_full:
+            self.log_space.check_whether_full()
+        self._engine.attention = self._engine.watchful or self.log_space.was_full
         if self._engine.urgent or self._checkpointer.limit_reached():
             if self._thread is None or (may_wait and self._checkpointer.overdue()):
                 self.work()  # whoever puts faster than checkpoints can write waits for one
@@ -84,7 +84,7 @@ class Housekeeper:
         """No more work after this."""
         self._ending = True
         self._wake.set()
-        for thread in (self._thread, self._chores_thread, self._checkpoints.thread):
+        for thread in (self._thread, self._chores_thread, self.checkpoints.thread):
             if thread is not None:
                 thread.await_end()
 
@@ -102,8 +102,8 @@ class Housekeeper:
         """Wait for the next look, and do what is due then."""
         self._clock.wait(self._wake, min(TICK_S, self._sync_ns / 1e9) if self._sync_ns else TICK_S)
         self._wake.clear()
-        if self._log_space.was_full:
-            self._log_space.check_whether_full()
+        if self.log_space.was_full:
+            self.log_space.check_whether_full()
         self._disk_space.limit_puts()
         if not self._ending and self._engine.refusal is None and (self._engine.urgent or self._timed()):
             self.work()
@@ -140,12 +140,12 @@ class Housekeeper:
     def work(self) -> None:
         """Do what is due. What goes wrong with a checkpoint is said, and is no reason for a call to fail."""
         try:
-            with self._log_space.one_at_a_time:
+            with self.log_space.one_at_a_time:
                 if self._engine.urgent:
                     self._engine.urgent = False
-                    self._log_space.release()
+                    self.log_space.release()
                 if self._checkpointer.due():
-                    self._checkpoints.take_if_possible()
+                    self.checkpoints.take_if_possible()
                 if self._sync_ns and self._clock.elapsed_ns() - self._synced_ns >= self._sync_ns:
                     self._synced_ns = self._clock.elapsed_ns()
                     self._engine.log.sync(self._engine.log.buffer.tail)

@@ -288,7 +288,7 @@ class QueueManager(Operations):
         same, before it, or None for what is durable when the iteration gets there. `queue`: a name, or the number of
         one that was deleted. Linear logging only. Raises BookmarkTooOld, MediaNotSupported, Damaged (2101).
         """
-        return Replay(self._engine, self._needs, queue, start, end)
+        return Replay(self._engine, self._retention.needs, queue, start, end)
 
     def _put_many(self, unit: Uow | None, queue: str, bodies: Iterable[Any], options: PutOptions) -> list[Message]:
         messages = self._engine.put_many(unit, queue, bodies, options)
@@ -356,7 +356,7 @@ class QueueManager(Operations):
         For an application that has lost the answer to a commit. `since`: an LSN before which the unit logged nothing,
         if that is known; else all of the log is read. A unit that has not ended is ACTIVE or PREPARED.
         """
-        return outcome(self._engine, self._needs, unit_id, since)
+        return outcome(self._engine, self._retention.needs, unit_id, since)
 
     def connections(self) -> list[ConnectionInfo]:
         """The clients of the queue manager, and this process, each with its units of work."""

@@ -115,7 +115,7 @@ class Operations(Running):
     def oldest_extents(self) -> tuple[str, str]:
         """The names of the oldest log extents that a restart and media recovery need; the error log says them too."""
         self._engine.check()
-        restart, media = self._needs.oldest()
+        restart, media = self._retention.needs.oldest()
         self.say("AMQ7467", name=restart)
         self.say("AMQ7468", name=media)
         return restart, media

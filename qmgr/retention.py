@@ -57,7 +57,8 @@ class Retention:
         policy: ArchivePolicy,
     ) -> None:
         self._engine = engine
-        self._needs = needs
+        self.needs = needs
+        self.indexing = indexing
         self._log: Log = engine.log
         self._disk = disk = engine.state.disk
         self._clock = engine.clock
@@ -195,12 +196,12 @@ class Retention:
         if not self._linear or now < self._next_house_ns:
             return
         self._next_house_ns = now + POLICY_INTERVAL_NS
-        if self._newly_archived or self._needs.oldest() != self._reported_oldest:
+        if self._newly_archived or self.needs.oldest() != self._reported_oldest:
             with contextlib.suppress(LogError):  # a log that has failed is heard of by all others
                 self.keep_house()
 
     def _keep_house(self) -> None:
-        oldest = self._needs.oldest()
+        oldest = self.needs.oldest()
         if oldest != self._reported_oldest:
             self._reported_oldest = oldest
             self._errors.say("AMQ7467", name=oldest[0])
@@ -223,18 +224,18 @@ class Retention:
         """
         if self._management is not LogManagement.AUTOMATIC or self._engine.state.qmgr.image_schedule == "AUTO":
             return
-        needed = self._needs.needed_from()
+        needed = self.needs.needed_from()
         count = needed["restart"] - needed.get("media recovery", needed["restart"])
         if count > self._warn_above:
             self._warn_above = 2 * count
-            self._errors.say("AMQ9015", count=count, name=self._needs.oldest()[1])
+            self._errors.say("AMQ9015", count=count, name=self.needs.oldest()[1])
 
     def _reuse(self) -> None:
         """Keep as many superfluous extents for reuse as there are primaries; delete the others."""
         for sequence in self._log.inactive():
-            with self._needs.deciding:
+            with self.needs.deciding:
                 waiting = self._management is LogManagement.ARCHIVE and not self._archived(sequence)
-                if sequence >= min(self._needs.needed_from().values()) or waiting:
+                if sequence >= min(self.needs.needed_from().values()) or waiting:
                     return
                 self._log.recycle(sequence)
 
@@ -258,11 +259,11 @@ class Retention:
                 kept = self._archive.apply_policy(
                     policy,
                     now_us=now_us,
-                    active_from=self._needs.needed_from()["restart"],
+                    active_from=self.needs.needed_from()["restart"],
                     needed_from=lambda: self._undelivered.needed_to_remove(policy.remove_after or 0, now_us),
-                    still_needed_from=self._needs.needed_from,
+                    still_needed_from=self.needs.needed_from,
                     give_way=pace_of(self._engine),
-                    removing=self._needs.deciding,
+                    removing=self.needs.deciding,
                 )
             worked = any(outcome.done for outcome in kept.values())
             for action, outcome in kept.items():
@@ -321,8 +322,8 @@ class Retention:
                 plan,
                 progress=progress,
                 give_way=pace_of(self._engine),
-                needed_from=self._needs.needed_from,
-                removing=self._needs.deciding,
+                needed_from=self.needs.needed_from,
+                removing=self.needs.deciding,
             )
         except Ending:
             self._engine.check()

@@ -134,7 +134,7 @@ class Running(ABC):
             linear = log.state.log_type is LogType.LINEAR
             checkpoint = self._replay(log, errors, linear)
             self._assemble(log, checkpoint, errors, background)
-            if self._checkpoints.take_if_possible():
+            if self._housekeeper.checkpoints.take_if_possible():
                 self._store.sweep()
             if linear:
                 self._recreate_damaged()
@@ -209,7 +209,7 @@ class Running(ABC):
                 state=state,
                 checkpointer=checkpointer,
                 max_uncommitted=tuning.max_uncommitted_messages,
-                make_space=lambda size, promise, spare: self._log_space.make_space(size, promise, spare),
+                make_space=lambda size, promise, spare: self._housekeeper.log_space.make_space(size, promise, spare),
                 on_failure=self._fail,
             )
         )
@@ -218,26 +218,24 @@ class Running(ABC):
         self._engine.count_promises()
         self._engine.say = self.say
         self._engine.events.process = self._process
-        self._needs = LogNeeds(self._engine)
-        self._indexing = ExtentIndexing(self._engine, self._needs)
-        self._retention = Retention(
-            self._engine, self._needs, self._indexing, errors, config.log_management, config.log_archive
-        )
+        needs = LogNeeds(self._engine)
+        indexing = ExtentIndexing(self._engine, needs)
+        self._retention = Retention(self._engine, needs, indexing, errors, config.log_management, config.log_archive)
         disk_space = DiskSpace(self._engine)
-        self._checkpoints = Checkpoints(self._engine, self._retention, disk_space, errors, self._fail)
-        self._log_space = LogSpace(self._engine, disk_space, self._checkpoints, errors)
+        checkpoints = Checkpoints(self._engine, self._retention, disk_space, errors, self._fail)
+        log_space = LogSpace(self._engine, disk_space, checkpoints, errors)
         self._housekeeper = Housekeeper(
             self._engine,
             disk_space,
-            self._checkpoints,
-            self._log_space,
+            checkpoints,
+            log_space,
             errors,
             expiry_seconds=tuning.expiry_interval,
             sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
             chores=lambda: self._chores(background),
             on_failure=self._fail,
         )
-        self._media = Media(self._engine, self._checkpoint, self._needs)
+        self._media = Media(self._engine, self._checkpoint, needs)
 
     def _report(self, errors: ErrorLog, report: RestartReport, state: Resource) -> None:
         say = errors.say
@@ -276,7 +274,7 @@ class Running(ABC):
         except MQError as exc:
             self.say("AMQ9006", text=str(exc))
         if background:
-            self._indexing.index_extents()
+            self._retention.indexing.index_extents()
 
     def _record_first_catalog(self) -> None:
         try:
@@ -376,7 +374,7 @@ class Running(ABC):
         if not self._engine.state.qmgr.logger_events:
             self._engine.events.skip_extents()
         elif self._linear and self._engine.refusal is None:
-            (restart, media), archive = self._needs.oldest(), self._retention.awaits_archiving()
+            (restart, media), archive = self._retention.needs.oldest(), self._retention.awaits_archiving()
             with self._engine.lock:
                 current = (self._log.safe - 1) // self._log.state.extent_bytes  # operators copy those before it
                 self._engine.events.extents(
@@ -497,8 +495,8 @@ class Running(ABC):
             )
             self._media.record_at_end()
             engine.state.keep_non_persistent()
-        if not self._checkpoints.take_if_possible(clean=True) and (lost := self._store.lost_unless_kept()):
-            why, way = self._checkpoints.failed_for
+        if not self._housekeeper.checkpoints.take_if_possible(clean=True) and (lost := self._store.lost_unless_kept()):
+            why, way = self._housekeeper.checkpoints.failed_for
             raise StorageFull(
                 f"queue manager {self.name!r} has ended, and its last checkpoint could not be written ({why}): the "
                 f"non-persistent messages of the queues with NPMCLASS(HIGH) are lost ({', '.join(lost)}), persistent "
@@ -554,7 +552,7 @@ class Running(ABC):
     def _checkpoint(self, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> None:
         self._engine.check()
         try:
-            self._checkpoints.take(on_taken=on_taken)
+            self._housekeeper.checkpoints.take(on_taken=on_taken)
         except OSError as exc:
             if exc.errno in NO_SPACE:
                 text = f"there is no disk space for a checkpoint ({exc}); nothing is lost by that: {advice(exc)} and"

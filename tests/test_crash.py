@@ -924,7 +924,7 @@ def test_row_30_the_backout_count_of_a_unit_that_was_rolled_back_is_durable_when
     life.put("A", size=10)
     owner = life.qm.begin()
     owner.get("A")
-    life.qm._log_space._release_unit(owner._unit)
+    life.qm._housekeeper.log_space._release_unit(owner._unit)
     owner.backout()
     life.crash(LOSE_ALL)
     life.start()

@@ -57,7 +57,7 @@ def fill(life: Life, extents: float) -> None:
 def check_extents(life: Life) -> None:
     """What must hold after any checkpoint."""
     state, there = state_of(life), sequences(life.disk)
-    needed = life.qm._needs.needed_from()
+    needed = life.qm._retention.needs.needed_from()
     last = max(there.values())
     for sequence in range(min(needed.values()), last + 1):
         assert there[linear_number(sequence)] == sequence, f"{sequence}, needed from {needed}, is not there"
@@ -254,7 +254,7 @@ def test_what_a_reader_needs_is_kept() -> None:
     life = Life(AUTOMATIC)
     born(life)
     start = state_of(life).head
-    with life.qm._needs.reading_from(start) as reading:
+    with life.qm._retention.needs.reading_from(start) as reading:
         for _ in range(3):
             fill(life, 1)
             life.record_image()

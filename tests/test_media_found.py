@@ -677,7 +677,7 @@ def test_extents_that_hold_nothing_of_a_queue_are_passed_over_when_it_is_built_a
         unit.backout()
     for unit in units[::2]:
         unit.prepare()
-    qm._indexing.index_extents()
+    qm._retention.indexing.index_extents()
     before = bodies(qm, "Q"), bodies(qm, "R"), qm.queue("Q").depth, qm.queue("Q").uncommitted
     for queue in "QR":
         qm.recreate(queue)
@@ -705,7 +705,7 @@ def test_a_long_log_of_others_is_not_read_to_build_a_queue_again(monkeypatch: py
     monkeypatch.setattr(rebuild.Rebuild, "apply", lambda *said: (applied.append(said[1]), original(*said)))
     assert world.qm.recreate("Q").depth == 1
     before = len(applied)
-    world.qm._indexing.index_extents()
+    world.qm._retention.indexing.index_extents()
     assert world.qm.recreate("Q").depth == 1
     assert (len(applied) - before) * 4 < before
 

@@ -273,7 +273,7 @@ def test_a_get_that_has_waited_takes_nothing_for_a_unit_that_was_rolled_back_mea
     writing = Writing(world)
     fill(world, 3000)
     get = writing.waits(lambda: unit.get("A"))  # for room to say which messages have expired
-    assert world.qm._log_space._release_unit(unit._unit)
+    assert world.qm._housekeeper.log_space._release_unit(unit._unit)
     put = writing.forces(lambda: world.qm.put("A", b"good"))
     writing.done()
     put.outcome()

@@ -150,10 +150,10 @@ def test_replays_that_nobody_reads_let_go_of_the_log(linear: Served) -> None:
         client.put_many("A", [b"x"] * 300)
         replay = client.replay("A", "oldest")
         next(replay)
-        assert len(linear.manager._needs._readers) == 1
+        assert len(linear.manager._retention.needs._readers) == 1
         del replay
         assert len(list(client.browse("A"))) == 300
-        assert len(linear.manager._needs._readers) == 0
+        assert len(linear.manager._retention.needs._readers) == 0
         held = client.replay("A", "oldest")
     for _ in range(2):  # it has not come to its end
         with pytest.raises(Unavailable):

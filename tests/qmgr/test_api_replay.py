@@ -293,7 +293,7 @@ def test_an_end_in_the_first_record_of_an_extent_takes_it_in(world: World) -> No
 def test_what_is_no_bookmark_gets_a_sentence(world: World, start: Any, end: Any, sentence: str) -> None:
     with pytest.raises(qmgr.Mistake, match=sentence):
         world.qm.replay("A", start, end)
-    assert world.qm._needs.needed_from().keys() == {"restart", "media recovery"}
+    assert world.qm._retention.needs.needed_from().keys() == {"restart", "media recovery"}
 
 
 # ---- queues
@@ -342,9 +342,9 @@ def test_pinned_extents_stay_until_they_are_read_and_no_longer() -> None:
         qm.put("A", b"%d" % number)
     assert next(replay).message.body == b"x"
     fill(qm, 3)
-    assert qm._needs.needed_from()["a reader"] * qm.status().log.config.extent_bytes >= start - (1 << 18)
+    assert qm._retention.needs.needed_from()["a reader"] * qm.status().log.config.extent_bytes >= start - (1 << 18)
     assert [one.message.body for one in replay] == [b"0", b"1", b"2"]
-    assert "a reader" not in qm._needs.needed_from()
+    assert "a reader" not in qm._retention.needs.needed_from()
 
 
 def test_what_was_read_is_pinned_no_more() -> None:
@@ -354,7 +354,7 @@ def test_what_was_read_is_pinned_no_more() -> None:
         qm.put("A", b"%d" % number)
         fill(qm, 1)
     replay = qm.replay("A", "oldest")
-    pinned = [qm._needs.needed_from()["a reader"] for _ in replay]
+    pinned = [qm._retention.needs.needed_from()["a reader"] for _ in replay]
     assert pinned == sorted(pinned) and pinned[-1] >= pinned[0] + 4
 
 
@@ -373,19 +373,19 @@ def test_who_does_not_read_for_long_keeps_nothing_and_goes_on_from_its_bookmark(
     for number, replay in enumerate(replays, 1):
         assert [next(replay).message.body for _ in range(number)] == [b"0", b"1"][:number]
     world.clock.advance(IDLE - 1)
-    assert qm._needs.needed_from()["a reader"] == 1
+    assert qm._retention.needs.needed_from()["a reader"] == 1
     next(replays[0])
     world.clock.advance(2)
-    assert qm._needs.needed_from()["a reader"] == 1  # of one that was read
+    assert qm._retention.needs.needed_from()["a reader"] == 1  # of one that was read
     world.clock.advance(IDLE)
-    assert "a reader" not in qm._needs.needed_from()
+    assert "a reader" not in qm._retention.needs.needed_from()
     qm.put("A", b"7")
     assert next(replays[0]).message.body == b"2"
-    assert qm._needs.needed_from()["a reader"] == 1
+    assert qm._retention.needs.needed_from()["a reader"] == 1
     assert [one.message.body for one in replays[0]] == [b"%d" % number for number in range(3, 8)]
     assert [one.message.body for one in replays[1]] == [b"%d" % number for number in range(2, 7)]
     assert [one.message.body for one in late] == [b"7"]
-    assert "a reader" not in qm._needs.needed_from()
+    assert "a reader" not in qm._retention.needs.needed_from()
 
 
 def test_a_deleted_queue_is_told_on_after_a_long_pause(world: World) -> None:
@@ -418,7 +418,7 @@ def test_who_does_not_read_for_long_may_come_too_late() -> None:
     with pytest.raises(qmgr.BookmarkTooOld):
         next(replay)
     assert replay.bookmark == mark
-    assert "a reader" not in qm._needs.needed_from()
+    assert "a reader" not in qm._retention.needs.needed_from()
 
 
 @pytest.mark.parametrize("way", ["close", "with", "forgotten", "collected", "exhausted"])
@@ -428,7 +428,7 @@ def test_a_pin_goes_with_its_replay(way: str) -> None:
     qm.put("A", b"1")
     qm.put("A", b"2")
     replay: Any = qm.replay("A", "oldest")
-    assert qm._needs.needed_from()["a reader"] == 1
+    assert qm._retention.needs.needed_from()["a reader"] == 1
     next(replay)
     if way == "close":
         replay.close()
@@ -447,7 +447,7 @@ def test_a_pin_goes_with_its_replay(way: str) -> None:
         assert len(list(replay)) == 1
         assert list(replay) == []
     replay = None
-    assert "a reader" not in qm._needs.needed_from()
+    assert "a reader" not in qm._retention.needs.needed_from()
 
 
 def reused() -> tuple[World, str, str]:

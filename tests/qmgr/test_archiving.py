@@ -112,7 +112,7 @@ def test_what_is_needed_stays_and_the_answer_is_by_whom() -> None:
     assert "an undelivered message" in held.gates
     first = sequences(made)[1]
     empty(made)
-    with made.qm._needs.reading_from(first * made.qm._log.state.extent_bytes):
+    with made.qm._retention.needs.reading_from(first * made.qm._log.state.extent_bytes):
         held = made.qm.remove_log(older_than=0).held
         assert held is not None
         assert held.gates == ("a reader",)
@@ -120,7 +120,7 @@ def test_what_is_needed_stays_and_the_answer_is_by_whom() -> None:
     held = made.qm.remove_log(older_than=0).held
     assert held is not None
     assert held.gates == ("media recovery",)
-    assert sequences(made)[0] == made.qm._needs.needed_from()["media recovery"]
+    assert sequences(made)[0] == made.qm._retention.needs.needed_from()["media recovery"]
 
 
 @pytest.mark.parametrize("later", [True, False])
@@ -204,7 +204,7 @@ def test_a_message_whose_queue_is_damaged_or_whose_time_is_to_come_holds_what_ha
 def test_a_message_whose_time_was_to_come_and_has_come_holds_the_extent_whose_index_says_that() -> None:
     """The clock was five hours ahead while it was put, and set right before its extent was full."""
     made = undelivered(5 * 3600)
-    made.qm._indexing.index_extents()
+    made.qm._retention.indexing.index_extents()
     made.clock.advance(6 * 3600)
     made.qm.record_image()
     out = made.qm.remove_log(older_than=0)
@@ -255,7 +255,7 @@ def test_the_policy_leaves_what_a_restart_needs_where_it_is() -> None:
     unit.put("Q", b"never")
     for _ in range(3):
         fill(made)
-    needed = made.qm._needs.needed_from()["restart"]
+    needed = made.qm._retention.needs.needed_from()["restart"]
     assert needed < made.qm.status().log.tail // made.qm._log.state.extent_bytes - 1
     made.clock.advance(100 * 3600)
     made.qm._retention.keep_policy()

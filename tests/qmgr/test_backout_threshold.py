@@ -561,7 +561,7 @@ def test_outside_a_unit_of_work_nobody_hears_of_one_that_was_rolled_back() -> No
 
     def rolled_back_meanwhile(unit: Uow, *given: Any) -> int:
         engine._room_for_calls = room  # type: ignore[method-assign]
-        engine.log.changed.unlocked(lambda: world.qm._log_space._release_unit(unit))
+        engine.log.changed.unlocked(lambda: world.qm._housekeeper.log_space._release_unit(unit))
         return room(unit, *given)
 
     engine._room_for_calls = rolled_back_meanwhile  # type: ignore[method-assign]

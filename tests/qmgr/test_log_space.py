@@ -471,7 +471,7 @@ def test_a_full_log_blames_units_of_work_only_where_there_are_any(monkeypatch: p
     """Others may have taken, by the time that it looks, all that was given back."""
     world = World(log_secondary_files=1)
     world.qm.define_queue("A")
-    monkeypatch.setattr(world.qm._log_space, "_would_move_head", lambda: False)
+    monkeypatch.setattr(world.qm._housekeeper.log_space, "_would_move_head", lambda: False)
     held = [world.qm.begin(XID) for _ in range(units)]
     way = "commit or back out the units of work that are open" if units else "try again"
     with pytest.raises(ResourceProblem, match=f"is full; {way}, or give it more or larger files"):
@@ -523,7 +523,7 @@ def test_row_22_a_put_brings_a_secondary_in_again_that_the_checkpoint_it_waited_
     qm.put("A", bytes(150_000))
     qm.checkpoint()  # the head can't move on, and the primaries have no room for what follows
     assert qm.status().log.files == 2
-    log_space, log = qm._log_space, qm._engine.log
+    log_space, log = qm._housekeeper.log_space, qm._engine.log
     grow = log_space._grow
     found: list[bool] = []
 
@@ -864,7 +864,7 @@ def test_a_unit_that_has_ended_between_its_choice_and_its_turn_is_neither_rolled
     else:
         unit.commit()
     tail = world.qm.status().log.tail
-    log_space = world.qm._log_space
+    log_space = world.qm._housekeeper.log_space
     assert log_space._release_unit(chosen)
     assert log_space._roll_forward(chosen)  # as where it is resolved while that waits for room
     assert world.qm.status().log.tail == tail

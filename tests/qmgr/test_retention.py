@@ -78,7 +78,7 @@ def test_an_extent_waits_until_it_was_reported_as_archived() -> None:
     fill(made, 8)
     there = sequences(made)
     assert there[0] == 1
-    needed = min(made.qm._needs.needed_from().values())
+    needed = min(made.qm._retention.needs.needed_from().values())
     assert needed > 6
     for sequence in (3, 2, 4):
         made.qm.note_archived(name_of(sequence))
@@ -107,7 +107,7 @@ def test_all_before_is_all_before() -> None:
 def test_what_media_recovery_needs_stays_though_it_was_archived() -> None:
     made = world()
     fill(made, 6, image=False)
-    active = made.qm._needs.needed_from()["restart"]
+    active = made.qm._retention.needs.needed_from()["restart"]
     made.qm.note_archived(name_of(active - 1), all_before=True)
     settle(made)
     assert sequences(made)[0] == 1
@@ -123,7 +123,7 @@ def test_what_was_reported_goes_soon_though_no_checkpoint_comes() -> None:
     """Neither has one that asks for room to wait for a checkpoint, which an idle queue manager does not take."""
     made = world()
     fill(made, 8)
-    needed = min(made.qm._needs.needed_from().values())
+    needed = min(made.qm._retention.needs.needed_from().values())
     made.qm.note_archived(name_of(2), all_before=True)
     assert sequences(made)[0] == 1
     made.clock.advance(11)
@@ -157,7 +157,7 @@ def test_what_an_image_makes_superfluous_goes_soon_though_no_checkpoint_comes() 
     made.qm.record_image()
     made.clock.advance(11)
     made.qm._retention.keep_house_if_due()
-    assert sequences(made)[0] == min(made.qm._needs.needed_from().values()) > 1
+    assert sequences(made)[0] == min(made.qm._retention.needs.needed_from().values()) > 1
 
 
 def test_the_status_shows_since_when_the_oldest_extent_that_is_needed_has_been_in_use() -> None:
@@ -167,7 +167,7 @@ def test_the_status_shows_since_when_the_oldest_extent_that_is_needed_has_been_i
     made.clock.advance(3600)
     fill(made, 5)
     log = made.qm.picture()["log"]
-    oldest = min(made.qm._needs.needed_from().values())
+    oldest = min(made.qm._retention.needs.needed_from().values())
     assert sequences(made)[0] == 1 < oldest, "what is before it is superfluous"
     header = extent.decode_header(made.disk.peek(f"{ACTIVE}/{name_of(oldest)}")[:PAGE])
     assert header is not None
@@ -259,7 +259,7 @@ def test_the_status_shows_what_waits_what_is_needed_and_what_is_ready() -> None:
     found = shown(made)
     assert (found["ARCHLOG"], found["ARCHSZ"]) == (qmstatus.BLANK, 0)
     fill(made, 8)
-    needed = made.qm._needs.needed_from()
+    needed = made.qm._retention.needs.needed_from()
     sizes = {path.rsplit("/", 1)[1]: len(made.disk.peek(path)) for path in made.disk.files(ACTIVE)}
     found = shown(made)
     assert found["ARCHLOG"] == name_of(1)
@@ -277,7 +277,7 @@ def test_the_status_shows_what_waits_what_is_needed_and_what_is_ready() -> None:
 def test_the_status_shows_what_waits_behind_what_was_reported() -> None:
     made = world()
     fill(made, 8)
-    needed = made.qm._needs.needed_from()
+    needed = made.qm._retention.needs.needed_from()
     sizes = {path.rsplit("/", 1)[1]: len(made.disk.peek(path)) for path in made.disk.files(ACTIVE)}
     first, found = min(needed.values()), shown(made)
     made.qm.note_archived(name_of(2))
@@ -292,7 +292,7 @@ def test_the_status_shows_what_waits_behind_what_was_reported() -> None:
     assert shown(made)["REUSESZ"] >= reusable
     made.qm.note_archived(name_of(first - 1), all_before=True)
     settle(made)
-    left = [sequence for sequence in sequences(made) if sequence < made.qm._needs.needed_from()["restart"]]
+    left = [sequence for sequence in sequences(made) if sequence < made.qm._retention.needs.needed_from()["restart"]]
     assert shown(made)["ARCHLOG"] == (name_of(left[0]) if left else qmstatus.BLANK)
     assert shown(made)["ARCHSZ"] == 0
 
@@ -327,13 +327,13 @@ def indexed(made: World) -> list[int]:
 def test_extents_that_are_full_have_an_index_which_goes_where_they_go() -> None:
     made = world("Manual")
     fill(made, 6)
-    made.qm._indexing.index_extents()
+    made.qm._retention.indexing.index_extents()
     there = sequences(made)
     assert indexed(made) == there[: len(indexed(made))]
     assert len(there) - 2 <= len(indexed(made)) < len(there)
     before = indexed(made)
     reads = made.disk.counts.get("read", 0)
-    made.qm._indexing.index_extents()
+    made.qm._retention.indexing.index_extents()
     assert made.disk.counts.get("read", 0) == reads, "nothing is looked at twice"
     made.qm.archive_log()
     assert indexed(made) == before
@@ -345,20 +345,20 @@ def test_extents_that_are_full_have_an_index_which_goes_where_they_go() -> None:
     made.qm.define_queue("LATE")
     fill(made, 3)
     made.restart()
-    made.qm._indexing.index_extents()
+    made.qm._retention.indexing.index_extents()
     assert indexed(made)[-1] >= there[-1]
 
 
 def test_an_index_of_an_older_format_is_built_again() -> None:
     made = world("Manual")
     fill(made, 6)
-    made.qm._indexing.index_extents()
+    made.qm._retention.indexing.index_extents()
     before = indexed(made)
     path = next(path for path in made.disk.files(ACTIVE) if path.endswith("S0000000.IDX"))
     made.disk.poke(path, b"QMGRIDX1" + made.disk.peek(path)[8:])
     assert indexed(made) == before[1:]
     made.restart()
-    made.qm._indexing.index_extents()
+    made.qm._retention.indexing.index_extents()
     assert indexed(made)[: len(before)] == before
 
 
@@ -366,7 +366,7 @@ def test_what_is_used_again_leaves_no_index_behind() -> None:
     made = world("Automatic")
     for _ in range(4):
         fill(made, 3)
-        made.qm._indexing.index_extents()
+        made.qm._retention.indexing.index_extents()
         names = {path.rpartition("/")[2][:8] for path in made.disk.files(ACTIVE) if not path.endswith(".IDX")}
         assert {path.rpartition("/")[2][:8] for path in made.disk.files(ACTIVE) if path.endswith(".IDX")} <= names
 
@@ -380,14 +380,14 @@ def test_row_23_a_crash_while_an_index_is_built_costs_nothing() -> None:
         made.start()
         made.disk.crash_after(effect)
         try:
-            made.qm._indexing.index_extents()
+            made.qm._retention.indexing.index_extents()
         except SimCrash:
             pass
         else:
             break
         made.crash(mixed(effect))
         assert bodies(made.qm, "KEPT") == [b"kept"]
-        made.qm._indexing.index_extents()
+        made.qm._retention.indexing.index_extents()
         assert len(indexed(made)) >= 2
         assert made.qm.archive_log().done
         assert not [path for path in made.disk.files(DATA) if path.endswith(".IDX.new")]
@@ -409,7 +409,7 @@ def test_an_end_does_not_wait_for_indexes() -> None:
     made = world("Manual")
     fill(made, 3)
     made.qm._engine.ending = qmgr.Reason.Q_MGR_QUIESCING
-    made.qm._indexing.index_extents()
+    made.qm._retention.indexing.index_extents()
     assert indexed(made) == []
 
 
@@ -471,7 +471,7 @@ def test_nobody_begins_to_read_between_the_decision_that_an_extent_can_go_and_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made, held, pinned = world("Automatic"), list[bool](), list[bool]()
-    needs, log = made.qm._needs, made.qm._log
+    needs, log = made.qm._retention.needs, made.qm._log
     recycle, lock = log.recycle, needs.deciding
 
     def noted(sequence: int) -> None:
@@ -519,11 +519,11 @@ def test_row_24_an_image_frees_nothing_before_its_end_is_durable(monkeypatch: py
     engine, force = made.qm._engine, made.qm._engine.force
 
     def forced(*args: Any, **options: Any) -> None:
-        said = made.qm._needs.needed_from()["media recovery"]
+        said = made.qm._retention.needs.needed_from()["media recovery"]
         needed.add(said)
         disk = made.disk.snapshot(LOSE_ALL)
         with qmgr.start(NAME, data_path=DATA, disk=disk, clock=made.clock, background=False) as qm:
-            assert qm._needs.needed_from()["media recovery"] >= said
+            assert qm._retention.needs.needed_from()["media recovery"] >= said
         force(*args, **options)
 
     monkeypatch.setattr(engine, "force", forced)
@@ -540,7 +540,7 @@ def test_who_begins_to_read_while_extents_are_removed_keeps_what_has_not_gone_ye
         made.restart()
     made.qm.define_queue("Q")
     fill(made, 6)
-    needs = made.qm._needs
+    needs = made.qm._retention.needs
     there = sequences(made)
     unlink, begun = made.disk.unlink, list[Any]()
 

@@ -35,7 +35,7 @@ def settled(world: World) -> None:
 
 def archived(world: World, *, compress: bool) -> None:
     settled(world)
-    world.qm._indexing.index_extents()
+    world.qm._retention.indexing.index_extents()
     world.qm.archive_log()
     if compress:
         world.qm.compress_log()
@@ -451,7 +451,7 @@ def test_a_repair_after_that_takes_nothing_of_it() -> None:
     unit = world.qm.begin()
     unit.put("A", b"holds the head")
     put(world, "B", "new", 100)
-    needed = world.qm._needs.oldest()[0]
+    needed = world.qm._retention.needs.oldest()[0]
     assert needed in hidden(world)
     world.disk = world.disk.crash(KEEP_ALL)
     world.disk.remove(f"{LOG}/active/{needed}")
