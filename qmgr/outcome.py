@@ -8,6 +8,7 @@ messages, and with them that they were committed. A unit that has done nothing c
 """
 
 import contextlib
+from collections.abc import Iterator
 
 from logger.config import LogType
 from logger.disk_errors import advice
@@ -28,7 +29,7 @@ YIELD_EVERY_RECORDS = 256
 def outcome(engine: Engine, needs: LogNeeds, number: int, since: int = 0) -> UowState | None:
     """What became of unit of work `number`; None where the log does not reach back to it.
 
-    `since`: an LSN before which it has logged nothing; 0: not known, and then all of the log is read. Raises Mistake
+    `since`: an LSN before which it has logged nothing; 0: not known, and then the checkpoints tell. Raises Mistake
     for what can't be the number of a unit, Unavailable where the log, or an archive that may tell, can't be read.
     """
     engine.check()
@@ -79,19 +80,41 @@ def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | No
     log = engine.log
     epoch, size = number // NUMBERS_PER_EPOCH, log.state.extent_bytes
     first = log.reaches_back_to()
-    start = max(since, first)
+    lowest = max(since, first)
     whole = first <= since <= tail  # is all that the unit has logged among what is read?
     with contextlib.closing(log.live_reader()) as reader:
-        for count, raw in enumerate(reader.records(start, durable=tail, resync=True, until=tail)):
-            if raw.uow == number and raw.kind in OUTCOMES:
-                return OUTCOMES[raw.kind]
-            if not whole and raw.kind == Kind.START_CHECKPOINT:  # which says whether the unit began behind it
-                next_number = next_unit(raw)
-                whole = next_number is not None and next_number <= number
-            if not count:  # an earlier epoch's, or the very first of the log: all of the unit's epoch is there
-                whole = whole or raw.epoch < epoch or (raw.epoch == epoch and first == size)
-            if not count % YIELD_EVERY_RECORDS:
-                engine.clock.give_way()
+        for start, end in _parts(log.state.checkpoint, lowest, tail, size):
+            began_behind = False  # did the unit begin behind something in this part?
+            for count, raw in enumerate(reader.records(start, durable=tail, resync=True, until=tail)):
+                if raw.lsn >= end:
+                    break
+                if raw.uow == number and raw.kind in OUTCOMES:
+                    return OUTCOMES[raw.kind]
+                if raw.kind == Kind.START_CHECKPOINT:
+                    next_number = next_unit(raw)
+                    began_behind = began_behind or (next_number is not None and next_number <= number)
+                if not count:  # an earlier epoch's, or the very first of the log: all of the unit's epoch is there
+                    began_behind = raw.epoch < epoch or (raw.epoch == epoch and raw.lsn == size) or began_behind
+                if not count % YIELD_EVERY_RECORDS:
+                    engine.clock.give_way()
+            if began_behind:
+                whole = True
+                break
     if not whole or log.reaches_back_to() > start or number <= engine.state.forgotten:
         return None  # it may have been committed
     return BACKED_OUT
+
+
+def _parts(checkpoint: int, lowest: int, tail: int, extent_bytes: int) -> Iterator[tuple[int, int]]:
+    """Parts of the log from `lowest` to `tail`, each from one LSN to another, the newest first.
+
+    A unit of work that is asked for has mostly just ended, and the log may have years. Each part begins where reading
+    can begin: at the last checkpoint, or with an extent.
+    """
+    end = tail
+    start = max(min(checkpoint, tail), lowest)
+    while True:
+        yield start, end
+        if start <= lowest:
+            return
+        end, start = start, max((start - 1) // extent_bytes * extent_bytes, lowest)

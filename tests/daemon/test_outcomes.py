@@ -10,6 +10,7 @@ import pytest
 
 import qmgr.aio
 from logger.log import Log
+from logger.reader import LogReader
 from qmgr.aio.outside import Outside
 from qmgr.errors import (
     BackedOut,
@@ -327,8 +328,72 @@ def test_nothing_is_known_of_a_unit_that_is_looked_for_behind_the_end_of_the_log
     assert made.qm.outcome(unit.id) is UowState.COMMITTED
 
 
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+def test_what_ended_just_now_is_found_at_the_end_of_a_long_log(log_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log was read from its beginning, however long it was: producers that asked at a time held up all others."""
+    world = World(log_type=log_type, log_primary_files=8)
+
+    def fill() -> None:
+        for _ in range(20):
+            world.qm.put("B", bytes(50_000))
+            world.qm.get("B")
+        world.qm.checkpoint()
+
+    def extents_read(number: int, expected: UowState) -> list[int]:
+        read = list[int]()
+        with monkeypatch.context() as patched:
+            patched.setattr(LogReader, "_open_view", lambda self, at: read.append(at) or open_view(self, at))
+            assert world.qm.outcome(number) is expected
+        return sorted(read)
+
+    open_view = LogReader._open_view
+    for name in ("A", "B"):
+        world.qm.define_queue(name)
+    fill()
+    early = world.qm.begin(XID)
+    early.put("A", b"y")
+    early.prepare()
+    fill()
+    late, undone, lost = (world.qm.begin() for _ in range(3))
+    for unit in (late, undone, lost):
+        unit.put("A", b"x")
+    early.commit()
+    undone.backout()
+    late.commit()
+    newest = world.qm._log.buffer.tail // world.qm._log.state.extent_bytes
+    assert newest - world.qm._log.reaches_back_to() // world.qm._log.state.extent_bytes >= 6
+    for unit, expected in ((late, UowState.COMMITTED), (undone, UowState.BACKED_OUT), (early, UowState.COMMITTED)):
+        assert extents_read(unit.id, expected) == [newest]
+    world.crash(LOSE_ALL)
+    assert min(extents_read(lost.id, UowState.BACKED_OUT)) >= newest - 1, "nothing of it was logged: how far it looks"
+    assert min(extents_read(late.id, UowState.COMMITTED)) >= newest - 1
+    fill()
+    assert min(extents_read(late.id, UowState.COMMITTED)) >= newest - 1
+    assert min(extents_read(early.id, UowState.COMMITTED)) >= newest - 1
+
+
+def test_no_outcome_is_hidden_by_the_ends_of_extents() -> None:
+    world = World(log_type="linear")
+    qm = world.qm
+    qm.define_queue("A")
+    expected = dict[int, UowState]()
+    for number in range(300):
+        unit = qm.begin()
+        unit.put("A", bytes(number * 37 % 9000))
+        unit.commit() if number % 3 else unit.backout()
+        expected[unit.id] = UowState.COMMITTED if number % 3 else UowState.BACKED_OUT
+    lost = qm.begin()
+    lost.put("A", b"x" * 100_000)
+    expected[lost.id] = UowState.BACKED_OUT
+    qm = world.crash(LOSE_ALL)
+    assert qm._log.buffer.tail > 4 * qm._log.state.extent_bytes
+    assert {number: qm.outcome(number) for number in expected} == expected
+    qm.checkpoint()
+    assert {number: qm.outcome(number) for number in expected} == expected
+
+
 def test_what_is_written_over_while_it_is_read_hides_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small circular log: others fill it while the outcome is looked for from its oldest extent on."""
+    """A small circular log: others fill it while the outcome is looked for from the last checkpoint on."""
     world = World(log_primary_files=6)
     qm = world.qm
     for name in ("A", "B"):
@@ -341,13 +406,19 @@ def test_what_is_written_over_while_it_is_read_hides_no_outcome(monkeypatch: pyt
         qm.checkpoint()
 
     fill(40)  # the ring is full of what no restart needs
+    checkpoint = qm._log.state.checkpoint
+    for _ in range(16):
+        qm.put("B", bytes(50_000))
+        qm.get("B")
     with qm.begin() as unit:
         unit.put("A", b"x")
+    assert qm._log.state.checkpoint == checkpoint
     began = [qm._log.reaches_back_to()]
 
     def write_over() -> None:
         monkeypatch.undo()
-        fill(12)
+        fill(24)
+        assert qm._log.reaches_back_to() > checkpoint, "where it is read"
         began.append(qm._log.reaches_back_to())
 
     monkeypatch.setattr(world.clock, "give_way", write_over)
