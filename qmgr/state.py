@@ -23,6 +23,7 @@ from recovery.uows import Uow, UowTable
 QUEUE = itemgetter(0)  # of a get of a unit of work
 FEW_CALLS = 2  # up to so many, a loop is quicker than groups
 MAX_UNLOGGED = 1000  # units of work with nothing in the log that are remembered
+MAX_ENDED = 5000  # units of work whose outcome is remembered; twice as many at the most
 
 
 class PutRun(MessageRun):
@@ -56,8 +57,19 @@ class State(ABC):
     """What the log protects. The log's lock guards it."""
 
     __slots__ = (
-        *("_effects", "aliases", "backed_out", "by_id", "catalog", "cataloging", "committed", "forgotten", "holding"),
-        *("imaged", "next_queue", "next_segment", "on_damage", "qmgr", "queues", "retired", "retired_bytes"),
+        *("_effects", "aliases", "backed_out", "by_id", "catalog", "cataloging", "committed", "ended", "ended_before"),
+        *(
+            "forgotten",
+            "holding",
+            "imaged",
+            "next_queue",
+            "next_segment",
+            "on_damage",
+            "qmgr",
+            "queues",
+            "retired",
+            "retired_bytes",
+        ),
         *("unlogged", "uows"),
     )
 
@@ -73,6 +85,8 @@ class State(ABC):
         self.committed = self.backed_out = 0  # units of work, since the start
         self.unlogged: deque[int] = deque()  # the units of work committed last of which the log has nothing
         self.forgotten = 0  # the highest number that was dropped from `unlogged`
+        self.ended: dict[int, uows.UowState] = {}  # outcomes of the units of work that ended last, but for `unlogged`
+        self.ended_before: dict[int, uows.UowState] = {}
         self.uows = UowTable()
         self.holding: dict[Uow, None] = {}  # units of work with calls that are not logged yet, in their order
         self.next_queue = 1
@@ -302,7 +316,9 @@ class State(ABC):
             else:
                 queue.add(run.entry(0), sequence, end)
         self.committed += 1
-        if not lsn and (unit.puts or unit.gets):
+        if lsn:
+            self._remember(unit.number, uows.COMMITTED)
+        elif unit.puts or unit.gets:
             self.unlogged.append(unit.number)
             if len(self.unlogged) > MAX_UNLOGGED:
                 self.forgotten = max(self.forgotten, self.unlogged.popleft())
@@ -318,7 +334,14 @@ class State(ABC):
         for queue, entry in unit.gets:
             queue.give_back(entry, count=True)
         self.backed_out += 1
+        self._remember(unit.number, uows.BACKED_OUT)
         self._end(unit, uows.BACKED_OUT)
+
+    def _remember(self, number: int, outcome: uows.UowState) -> None:
+        """For whoever asks soon what became of a unit of work: to find that in the log takes long."""
+        if len(self.ended) >= MAX_ENDED:
+            self.ended_before, self.ended = self.ended, {}
+        self.ended[number] = outcome
 
     def _end(self, unit: Uow, outcome: uows.UowState) -> None:
         unit.state = outcome

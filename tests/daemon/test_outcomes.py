@@ -19,7 +19,7 @@ from qmgr.errors import (
     Unavailable,
     UnitOfWorkEnded,
 )
-from qmgr.state import MAX_UNLOGGED
+from qmgr.state import MAX_ENDED, MAX_UNLOGGED
 from recovery.records import Xid
 from recovery.uows import UowState
 from tests.conftest import SOAK
@@ -28,6 +28,12 @@ from tests.qmgr.world import NAME, World, bodies
 from tests.sim.loss import LOSE_ALL
 
 XID = Xid(1, b"global", b"branch")
+
+
+def forget(qm: qmgr.QueueManager) -> None:
+    """The log alone tells now: thousands of other units of work have ended since."""
+    qm._engine.state.ended.clear()
+    qm._engine.state.ended_before.clear()
 
 
 def test_the_outcome_of_a_unit_is_found_in_the_log(served: Served, connection: qmgr.Connection) -> None:
@@ -70,6 +76,8 @@ def test_a_log_that_reaches_back_no_more_does_not_tell(served: Served, connectio
             filler.get("A")
         connection.checkpoint()
     assert served.manager._log.reaches_back_to() > since
+    assert connection.outcome(unit.id) is UowState.COMMITTED, "it is remembered"
+    forget(served.manager)
     assert (
         connection.outcome(unit.id) is connection.outcome(unit.id, since=since) is connection.outcome(gone.id) is None
     )
@@ -324,8 +332,47 @@ def test_nothing_is_known_of_a_unit_that_is_looked_for_behind_the_end_of_the_log
     made.qm.define_queue("A")
     with made.qm.begin() as unit:
         unit.put("A", b"x")
+    forget(made.qm)
     assert made.qm.outcome(unit.id, since=made.qm.status().log.durable + 1) is None
     assert made.qm.outcome(unit.id) is UowState.COMMITTED
+
+
+def test_outcomes_of_late_are_told_without_reading_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks again and again, with a time-out shorter than a search, kept the daemon from all else."""
+    world = World()
+    world.qm.define_queue("A")
+
+    def ended() -> dict[int, UowState]:
+        units = [world.qm.begin(), world.qm.begin(XID), world.qm.begin(), world.qm.begin()]
+        for unit in units:
+            unit.put("A", b"x" * 30_000)  # too much to be held back until it ends
+        units[1].prepare()
+        units[0].commit()
+        units[1].commit()
+        units[2].backout()
+        return {
+            units[0].id: UowState.COMMITTED,
+            units[1].id: UowState.COMMITTED,
+            units[2].id: UowState.BACKED_OUT,
+            units[3].id: UowState.ACTIVE,
+        }
+
+    def asked(expected: dict[int, UowState]) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(Log, "live_reader", None)
+            assert {number: world.qm.outcome(number) for number in expected} == expected
+
+    first = ended()
+    asked(first)
+    second = ended()
+    world.crash()  # what it replays it remembers
+    asked({**first, **second, list(first)[3]: UowState.BACKED_OUT, list(second)[3]: UowState.BACKED_OUT})
+    for _ in range(2 * MAX_ENDED):
+        world.qm.begin().backout()
+    state = world.qm._engine.state
+    assert not second.keys() & (state.ended.keys() | state.ended_before.keys()), "there is an end to it"
+    for number, outcome in [*second.items()][:3]:
+        assert world.qm.outcome(number) is outcome
 
 
 @pytest.mark.parametrize("log_type", ["circular", "linear"])
@@ -340,6 +387,7 @@ def test_what_ended_just_now_is_found_at_the_end_of_a_long_log(log_type: str, mo
         world.qm.checkpoint()
 
     def extents_read(number: int, expected: UowState) -> list[int]:
+        forget(world.qm)
         read = list[int]()
         with monkeypatch.context() as patched:
             patched.setattr(LogReader, "_open_view", lambda self, at: read.append(at) or open_view(self, at))
@@ -386,6 +434,7 @@ def test_no_outcome_is_hidden_by_the_ends_of_extents() -> None:
     lost.put("A", b"x" * 100_000)
     expected[lost.id] = UowState.BACKED_OUT
     qm = world.crash(LOSE_ALL)
+    forget(qm)
     assert qm._log.buffer.tail > 4 * qm._log.state.extent_bytes
     assert {number: qm.outcome(number) for number in expected} == expected
     qm.checkpoint()
@@ -413,6 +462,7 @@ def test_what_is_written_over_while_it_is_read_hides_no_outcome(monkeypatch: pyt
     with qm.begin() as unit:
         unit.put("A", b"x")
     assert qm._log.state.checkpoint == checkpoint
+    forget(qm)
     began = [qm._log.reaches_back_to()]
 
     def write_over() -> None:
@@ -445,9 +495,11 @@ def test_what_began_behind_a_checkpoint_that_the_log_still_has_is_known_to_be_ba
     undone = world.qm.begin()
     undone.put("A", b"x")
     undone.backout()
+    forget(world.qm)
     assert world.qm.outcome(undone.id) is UowState.BACKED_OUT
     fill()
     idle.backout()
+    forget(world.qm)
     assert world.qm.outcome(idle.id) is None, "it is older than all that there is"
     flying = world.qm.begin()
     flying.put("A", b"x")
@@ -459,6 +511,7 @@ def test_what_began_behind_a_checkpoint_that_the_log_still_has_is_known_to_be_ba
     assert world.qm.outcome(done.id) is UowState.COMMITTED
     fill()
     fill()
+    forget(world.qm)
     assert world.qm.outcome(done.id) is None
 
 
