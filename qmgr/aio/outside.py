@@ -36,7 +36,7 @@ class Outside:
         self._target = target
         self._application = application
         self._pool = Pool(target, link)
-        self._connecting = asyncio.Lock()
+        self._connecting: asyncio.Task[None] | None = None
         self._closed = False
         self._units: weakref.WeakSet[OutsideUnit] = weakref.WeakSet()
         self._unknown_units: OrderedDict[int, int] = OrderedDict()  # whose commit was not answered; since when
@@ -49,16 +49,24 @@ class Outside:
         if not self._closed:
             self._pool.link.check(self.name)
         if self._pool.link.broken and not self._closed:
-            async with self._connecting:
-                if self._pool.link.broken and not self._closed:
-                    replaces = "" if self._pool.link.forked else self._pool.link.token
-                    timeout = self._pool.link.timeout
-                    link = await in_thread(functools.partial(Link, self._target, self._application, timeout, replaces))
-                    self._pool = Pool(self._target, link)
-        if self._closed:
-            await self.close()  # also what was made while it was closed
-            raise closed(self.name)
+            if self._connecting is None:
+                self._connecting = asyncio.ensure_future(self._connect())
+                self._connecting.add_done_callback(forget)
+            await asyncio.shield(self._connecting)
+        self.check_open()
         return self._pool
+
+    async def _connect(self) -> None:
+        """Make a new session for all who wait for one; to the end if they are cancelled: the next call needs it."""
+        try:
+            replaces = "" if self._pool.link.forked else self._pool.link.token
+            timeout = self._pool.link.timeout
+            link = await in_thread(functools.partial(Link, self._target, self._application, timeout, replaces))
+            self._pool = Pool(self._target, link)
+        finally:
+            self._connecting = None
+        if self._closed:
+            await self.close()
 
     def check_open(self) -> None:
         """Raises Unavailable (2018) once it is closed."""

@@ -1,5 +1,6 @@
 """Starting and connecting: what can be awaited, and used as `async with` at once."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from types import TracebackType
@@ -72,7 +73,16 @@ def connect(
     told = targets.application_name(application)
     patience = link.check_timeout(timeout)
 
+    def close(connecting: "asyncio.Future[link.Link]") -> None:
+        if not connecting.cancelled() and connecting.exception() is None:
+            connecting.result().close()
+
     async def begin() -> Connection:
-        return Connection(Outside(target, told, await in_thread(partial(link.Link, target, told, patience))))
+        connecting = asyncio.ensure_future(in_thread(partial(link.Link, target, told, patience)))
+        try:
+            return Connection(Outside(target, told, await asyncio.shield(connecting)))
+        except asyncio.CancelledError:
+            connecting.add_done_callback(close)
+            raise
 
     return Opening(begin)

@@ -1,6 +1,7 @@
 """Units of work of qmgr.aio whose calls are cancelled: what is known of them is said; none stays open for nobody."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from qmgr import Reason, UowState, Xid
 from qmgr.aio.channel import Channel, Pool
 from qmgr.aio.outside import Outside
 from qmgr.errors import BackedOut, Unavailable, UnitOfWorkEnded
+from qmgr.link import Link
 from tests.daemon.certificates import Authority
 from tests.daemon.serving import LONG, Served, serving
 from tests.daemon.test_client import far
@@ -99,6 +101,64 @@ def test_a_first_call_that_waits_for_its_connection_begins_nothing_behind_a_back
             with pytest.raises(UnitOfWorkEnded):
                 await puts
             assert served.manager.transactions() == []
+
+    asyncio.run(main())
+
+
+def slow_links(monkeypatch: pytest.MonkeyPatch) -> list[Link]:
+    """Connecting takes half a second, as it may on a network, or while a daemon that was killed restarts."""
+    made = list[Link]()
+    connect = Link.__init__
+
+    def slowly(self: Link, *args: Any) -> None:
+        time.sleep(0.5)
+        connect(self, *args)
+        made.append(self)
+
+    monkeypatch.setattr(Link, "__init__", slowly)
+    return made
+
+
+def test_who_gives_up_each_call_sooner_than_one_can_connect_is_connected(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call began anew, and what it had come to was thrown away: nobody with a short time-out ever came back."""
+
+    async def asked(qm: qmgr.aio.Connection) -> bool:
+        try:
+            async with asyncio.timeout(0.1):
+                await qm.status()
+        except TimeoutError:
+            return False
+        return True
+
+    async def main() -> None:
+        async with connected(served) as qm:
+            await lose(served, qm)
+            pool_of(qm).link.is_lost()
+            made = slow_links(monkeypatch)
+            while not all(await asyncio.gather(*(asked(qm) for _ in range(5)))):
+                pass
+            assert len(made) == 1
+            await lose(served, qm)
+            pool_of(qm).link.is_lost()
+            assert not await asked(qm)
+        async with asyncio.timeout(LONG):
+            while len(made) < 2 or not made[1].broken:  # it was made for a connection that was closed meanwhile
+                await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_connect_leaves_no_connection(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        made = slow_links(monkeypatch)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1), qmgr.aio.connect(NAME, data_path=served.path):
+                raise AssertionError("not reached")
+        async with asyncio.timeout(LONG):
+            while not made or not made[0].broken:
+                await asyncio.sleep(0.01)
 
     asyncio.run(main())
 
