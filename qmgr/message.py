@@ -333,7 +333,14 @@ def check_body(body: object) -> bytes:
         return body
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body)
-    raise Mistake(f"a message body is bytes, not {type(body).__name__}; encode text first", reason=Reason.MD_ERROR)
+    way = "encode text first" if isinstance(body, str) else "make bytes of it first"
+    raise Mistake(f"a message body is bytes, not {_type_name(body)}; {way}", reason=Reason.MD_ERROR)
+
+
+def _type_name(value: object) -> str:
+    """With its module where it is not one of Python's own: numpy has a `bool` that is none."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
 def check_id(value: object, what: str) -> bytes:
@@ -413,7 +420,7 @@ def check_properties(properties: object) -> Mapping[str, Value]:
             )
         if not isinstance(value, (str, int, float, bytes)):
             raise Mistake(
-                f"property {quoted(name)} is a {type(value).__name__}; allowed: str, int, float, bool, bytes",
+                f"property {quoted(name)} is a {_type_name(value)}; allowed: str, int, float, bool, bytes",
                 reason=Reason.PROPERTY_TYPE_ERROR,
             )
         if isinstance(value, int) and not -(2**63) <= value < 2**63:

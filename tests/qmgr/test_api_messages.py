@@ -808,3 +808,16 @@ def test_put_many_leaves_a_queue_as_puts_do(*, known: bool, expiry: float | None
     assert weight(queues[0].fresh[1]) == weight(queues[1].fresh[1]) > 0
     for body in (b"1", b"22"):
         assert together.qm.get("A", correlation_id=b"c" * 24).body == body
+
+
+def test_a_type_that_is_not_pythons_own_is_told_with_its_module() -> None:
+    """Of numpy's bool it was "is a bool; allowed: str, int, float, bool, bytes"; and bytes of Arrow are no text."""
+    qm = World().qm
+    qm.define_queue("A")
+    other = type("bool", (), {"__module__": "numpy"})()
+    with pytest.raises(qmgr.Mistake, match=r"property 'a' is a numpy\.bool; allowed: str, int, float, bool, bytes"):
+        qm.put("A", b"x", properties={"a": other})
+    with pytest.raises(qmgr.Mistake, match=r"a message body is bytes, not numpy\.bool; make bytes of it first"):
+        qm.put("A", other)
+    with pytest.raises(qmgr.Mistake, match="a message body is bytes, not str; encode text first"):
+        qm.put("A", "x")  # type: ignore[arg-type]
