@@ -10,6 +10,7 @@ with qmgr.start("QM1") as qm:
         order = uow.get("ORDERS", wait=5.0)
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from qmgr import shadows
@@ -17,6 +18,7 @@ from qmgr import shadows
 shadows.check()
 
 if TYPE_CHECKING:
+    from qmgr import deadletter as deadletter
     from qmgr.public import *  # noqa: F403
 if not TYPE_CHECKING:
     # Whoever imports one module of this package, as Spark's processes do for each query, loads that one alone.
@@ -25,10 +27,12 @@ if not TYPE_CHECKING:
             from qmgr import public
 
             return getattr(public, name)
+        if name == "deadletter":
+            return importlib.import_module("qmgr.deadletter")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted([*globals(), *__all__])
+        return sorted({*globals(), *__all__, "deadletter"})
 
 
 __all__ = [  # noqa: F405

@@ -190,3 +190,10 @@ def test_what_the_packages_offer_is_found_where_it_is_made() -> None:
         assert all(getattr(package, name) is not None for name in package.__all__)
         with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
             package.nothing  # noqa: B018
+
+
+def test_dead_letters_are_decoded_by_who_has_used_nothing_else() -> None:
+    """`qmgr.deadletter` was there once something else of `qmgr` was used: not for who has a body from elsewhere."""
+    script = "import sys, qmgr; print(qmgr.deadletter.decode.__name__, 'qmgr.manager' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "decode False\n"
