@@ -354,7 +354,7 @@ class QueueManager(Operations):
         """What became of the unit of work with this id, over any number of restarts; None: the log has it no more.
 
         For an application that has lost the answer to a commit. `since`: an LSN before which the unit logged nothing,
-        if that is known; else all of the log is read. A unit that has not ended is ACTIVE or PREPARED.
+        if that is known: less is read then. A unit that has not ended is ACTIVE or PREPARED.
         """
         return outcome(self._engine, self._retention.needs, unit_id, since)
 

@@ -118,7 +118,7 @@ class Connection:
     async def outcome(self, unit_id: int, *, since: int = 0) -> UowState | None:
         """What became of a unit of work; None: its part of the log is not there any more.
 
-        `since`: an LSN before which nothing of it was logged, if that is known; else all of the log is read.
+        `since`: an LSN before which nothing of it was logged, if that is known: less is read then.
         """
         return await self._backend.call("outcome", unit_id, since=since)
 
