@@ -367,6 +367,9 @@ class PosixDisk:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        except OSError as exc:  # an advice only: where the system takes none it is as on one that has no such call
+            if exc.errno not in NO_SUCH_FLAG:
+                raise
         finally:
             os.close(fd)
 
@@ -403,6 +406,9 @@ class PosixDisk:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             _sync_all(fd)
+        except OSError as exc:
+            exc.filename = path
+            raise
         finally:
             os.close(fd)
 
@@ -434,8 +440,8 @@ class PosixDisk:
                     _wait_one_ms()
                     continue
                 lock.release()
-                if exc.errno != errno.EWOULDBLOCK:
-                    raise
+                if exc.errno != errno.EWOULDBLOCK:  # this file system has no locks, say
+                    raise OSError(exc.errno, exc.strerror, path) from exc
                 raise LogInUse(f"{path} is held by {owner or 'another process'}", holder=owner) from None
         try:
             _write_holder(fd, holder.encode() + b"\n")
@@ -454,7 +460,9 @@ class PosixDisk:
             return None
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as exc:
+            if exc.errno != errno.EWOULDBLOCK:  # who could hold a lock where there are none?
+                raise OSError(exc.errno, exc.strerror, path) from exc
             return os.pread(fd, 200, 0).decode("utf-8", "replace").strip() or "another process"
         finally:
             os.close(fd)

@@ -48,6 +48,52 @@ def test_what_is_forgotten_is_read_from_the_disk_again(tmp_path: Path, monkeypat
     disk.forget(f"{tmp_path}/f")
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+def test_where_the_system_takes_no_advice_nothing_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As a filter of system calls (seccomp) has it; a disk that fails is another matter."""
+    (tmp_path / "f").touch()
+    refused = OSError(number, os.strerror(number))
+
+    def refuse(*args: object) -> None:
+        raise refused
+
+    monkeypatch.setattr(os, "posix_fadvise", refuse, raising=False)
+    PosixDisk().forget(f"{tmp_path}/f")
+    refused = OSError(errno.EIO, "a bad disk")
+    with pytest.raises(OSError, match="a bad disk"):
+        PosixDisk().forget(f"{tmp_path}/f")
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS, errno.ENOLCK])
+def test_where_there_are_no_locks_nobody_is_said_to_hold_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A file system without locks: the error names the file, and whoever has left his name there holds nothing."""
+    path = f"{tmp_path}/qm.lock"
+    (tmp_path / "qm.lock").write_text("pid 4711\n")
+
+    def refuse(*args: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    for call in (lambda: PosixDisk().lock(path, "somebody"), lambda: PosixDisk().locked_by(path)):
+        with pytest.raises(OSError) as caught:
+            call()
+        assert (caught.value.errno, caught.value.filename) == (number, path)
+
+
+def test_a_directory_that_can_not_be_synced_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError) as caught:
+        PosixDisk().sync_dir(str(tmp_path))
+    assert caught.value.filename == str(tmp_path)
+
+
 def test_row_53_short_writes_and_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = PosixDisk().open(f"{tmp_path}/f", create=True)
     real_write, real_read = os.pwrite, os.pread
