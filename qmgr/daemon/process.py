@@ -2,15 +2,19 @@
 
 *Operations*: SIGTERM and SIGINT ask for the end; each further one is a step more urgent: quiesce, immediate, kill.
 SIGUSR2, SIGUSR1 and SIGQUIT ask for one of the three, however often they come. *Goals*: every one is heard at any
-moment, also while a restart takes long or a disk hangs. *Plan*: the main thread never does what may take long.
+moment, also while a restart takes long or a disk hangs. *Plan*: the main thread never does what may take long. What it
+has done goes to one thread that is there from the first moment on: to start another one takes memory, and where that
+has run out Python may wait for ever for a thread that was never there.
 """
 
+import _thread
 import contextlib
 import gc
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterable
+from queue import SimpleQueue
 from typing import Protocol
 
 import attrs
@@ -87,12 +91,15 @@ class Daemon:
         self._step = NOTHING
         self._failed = False
         self._done: dict[str, Done] = {}
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None: there will be no more
+        self._last_task = ""  # that the thread which is there from the first moment on was given
 
     def run(self) -> BaseException | None:
         """Start, serve, end; None after an end in order, or what went wrong."""
         try:
             return self._start() or self._serve() or self._end()
         finally:
+            self._tasks.put(None)
             self._wakeups.close(deaf=True)  # the service has ended: no signal is to cut the end of the process short
 
     # ---- the three parts of its life
@@ -100,7 +107,7 @@ class Daemon:
     def _start(self) -> BaseException | None:
         service = self._service
         self._notifier.say(STATUS=f"Queue manager {service.name}: starting")
-        self._start_thread("start", service.start)
+        self._do("start", service.start)
         while "start" not in self._done:
             self._wait(EXTEND_EVERY_S)
             if self._step >= IMMEDIATE:  # the next start recovers what this one has not
@@ -147,7 +154,9 @@ class Daemon:
 
     # ---- the main thread, and the others
 
-    def _start_thread(self, name: str, task: Callable[[], None]) -> None:
+    def _do(self, name: str, task: Callable[[], None]) -> None:
+        """Have the task done by the thread that is there, or by another one where that is at work still."""
+
         def run() -> None:
             error: BaseException | None = None
             try:
@@ -156,11 +165,21 @@ class Daemon:
                 error = exc
             self._wakeups.say(Done(name, error))
 
-        threading.Thread(target=run, name=name, daemon=True).start()
+        if not self._last_task:
+            threading.Thread(target=self._do_tasks, name="qmgr tasks", daemon=True).start()
+        elif self._last_task not in self._done:
+            threading.Thread(target=run, name=name, daemon=True).start()
+            return
+        self._last_task = name
+        self._tasks.put(run)
+
+    def _do_tasks(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
 
     def _run_until(self, name: str, task: Callable[[], None], *, until: int) -> None:
         """Do the task in a thread and wait for it, until somebody asks for step `until`: then it goes on by itself."""
-        self._start_thread(name, task)
+        self._do(name, task)
         while name not in self._done and self._step < until:
             self._wait(EXTEND_EVERY_S)
             self._notifier.say(EXTEND_TIMEOUT_USEC=EXTENSION_US)
@@ -185,9 +204,17 @@ class Daemon:
 
     def _kill(self) -> None:
         """End as if killed: nothing is lost that was promised, the next start recovers."""
-        saying = threading.Thread(target=self._service.say_killed, daemon=True)
-        saying.start()
-        saying.join(SAY_KILLED_TIMEOUT_S)  # no longer: the disk may hang
+        said = threading.Event()
+
+        def say() -> None:
+            try:
+                self._service.say_killed()
+            finally:
+                said.set()
+
+        with contextlib.suppress(RuntimeError, MemoryError):
+            _thread.start_new_thread(say, ())  # which does not wait for a thread's first step
+            said.wait(SAY_KILLED_TIMEOUT_S)  # no longer: the disk may hang
         os.kill(os.getpid(), signal.SIGKILL)
         os._exit(KILLED_STATUS)  # for process 1 of a container: the kernel ignores a SIGKILL that it sends itself
 

@@ -598,6 +598,29 @@ def test_a_failure_of_the_queue_manager_ends_the_daemon_with_its_sentence() -> N
     assert not given.owned()
 
 
+def test_a_failure_ends_the_daemon_though_there_is_no_memory_for_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python waits for ever for a thread that had no memory for its first step."""
+    given = Given()
+
+    def never(thread: threading.Thread) -> None:
+        raise AssertionError("this waits for ever")
+
+    def break_it() -> None:
+        given.service.manager.define_queue("Q")
+        given.disk.fail(("write", "sync"), errno.EIO, once=False, where=lambda path: "/log/" in path)
+        monkeypatch.setattr(threading.Thread, "start", never)
+        with pytest.raises(Unavailable):
+            given.service.manager.put("Q", b"x")
+
+    error = in_main(given, break_it)
+    assert error is not None and explain(error)[0] == 23
+    assert given.note().stage == Stage.FAILED
+    given.disk.heal()
+    assert not given.owned()
+
+
 def test_a_failure_while_it_quiesces_ends_it_though_a_unit_of_work_is_open() -> None:
     given = Given()
 
@@ -671,13 +694,16 @@ class Killed(BaseException):
 
 def test_row_69_who_is_to_end_at_once_while_it_starts_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next start recovers what this one has not."""
-    given, killed = Given(), threading.Event()
+    given, killed, over = Given(), threading.Event(), threading.Event()
+    start = given.service.start
+
+    def whole() -> None:
+        start()
+        over.set()
 
     def kill(daemon: Daemon) -> None:
         killed.set()
-        for thread in threading.enumerate():
-            if thread.name == "start":
-                thread.join(PATIENCE)
+        assert over.wait(PATIENCE)
         raise Killed
 
     def slow() -> None:
@@ -685,6 +711,7 @@ def test_row_69_who_is_to_end_at_once_while_it_starts_is_killed(monkeypatch: pyt
         assert killed.wait(PATIENCE)
 
     given.makers[None] = lambda service, config: Recorded("slow", given.told, at_start=slow)
+    monkeypatch.setattr(given.service, "start", whole)
     monkeypatch.setattr(Daemon, "_kill", kill)
     with pytest.raises(Killed):
         Daemon(given.service, Quiet(), background=False).run()
