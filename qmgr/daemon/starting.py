@@ -34,6 +34,7 @@ BAD_INI, NO_STORAGE, UNEXPECTED, NAME_ERROR, BAD_LOG_PATH, NOT_AUTHORISED = 39, 
 ACTIVE = "active"  # where the extents of a log are
 STDIO = (0, 1, 2)
 OPEN_MAX = 10240  # descriptors
+INIT = 1  # in a container, where it gets the children of others that have ended: nobody else takes leave of them
 
 
 # What a failure means
@@ -121,6 +122,8 @@ def _raise_limit() -> None:
 def foreground(name: str, data_path: str | None) -> tuple[int, str]:
     """Run it in this process until it has ended; the exit code, and the sentence if it is another than 0."""
     _fill_stdio()
+    if os.getpid() == INIT:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     return _serve(name, data_path, Printer(), background=False)
 
 

@@ -133,6 +133,60 @@ def test_without_memory_for_a_thread_it_says_so(daemons: Daemons, how: list[str]
     assert done.stderr == f"AMQ6708E: there is no room to start the queue manager: {text} memory, and try again\n"
 
 
+ORPHAN = """
+import os, signal, sys, threading, time
+from qmgr.cli.main import qm
+from tests.daemon.daemons import wait_for
+import qmgr
+
+assert os.getpid() == 1
+
+
+def there():
+    try:
+        qmgr.connect("QM1").close()
+    except qmgr.Unavailable:
+        return False
+    return True
+
+
+def beside():
+    try:
+        wait_for(there)
+        child = os.fork()
+        if child == 0:
+            if os.fork() == 0:
+                time.sleep(0.2)
+            os._exit(0)
+        try:
+            os.waitpid(child, 0)
+            time.sleep(0.6)
+            print("left over:", os.waitpid(-1, os.WNOHANG))
+        except ChildProcessError:
+            print("none is left over")
+    finally:
+        os.kill(1, signal.SIGTERM)
+
+
+threading.Thread(target=beside).start()
+sys.exit(qm(["strmqm", "--foreground", "QM1"]))
+"""
+
+
+def test_process_1_of_a_container_leaves_no_dead_children_of_others(daemons: Daemons) -> None:
+    """They would keep their numbers for as long as the container is there."""
+    daemons.make()
+    apart = ["unshare", "--pid", "--fork", "--kill-child"]
+    if shutil.which("unshare") is None or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user may make no namespace")
+    words = [*apart, sys.executable, "-c", ORPHAN]
+    done = subprocess.run(
+        words, capture_output=True, text=True, cwd=ROOT, env=daemons.environment, timeout=300, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "none is left over" in done.stdout, done.stdout
+
+
 def test_in_the_background_a_system_without_dev_null_is_said(daemons: Daemons) -> None:
     """A chroot has none; the daemon's process ended, and nobody was told why."""
     daemons.make()
