@@ -3,10 +3,12 @@
 import contextlib
 import errno
 import fcntl
+import json
 import mmap
 import os
 import posix
 import pwd
+import re
 import select
 import stat
 import sys
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 STDERR_FD = 2
 LOCK_ATTEMPTS = 2000  # a millisecond apart, while others only look
 HOLDER_BYTES = 512  # of a line that a lock file may have of its last holder
+PROCESS = re.compile(r"(pid \d+)( \(.*\))?")  # a holder: what `process` says, and maybe a command
+PLACED = re.compile(PROCESS.pattern + r' at (\S+) on ("(?:[^"\\]|\\.)*")')  # the same, and where that number means it
+MACHINE = "pid:[4026531836]"  # where process numbers mean something outside of all containers (Linux)
 HUGE_PAGE = 2 << 20
 NO_SUCH_FLAG = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # EPERM: a filter of system calls (seccomp)
 DSYNC_FILE_SYSTEMS = {b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs"}  # durable, O_DIRECT or not
@@ -105,6 +110,23 @@ def _write_holder(fd: int, line: bytes) -> None:
             raise
         with contextlib.suppress(OSError):
             os.ftruncate(fd, 0)  # no holder is shown then, rather than the last one
+
+
+def _read_holder(fd: int) -> str:
+    """Who has said that he holds the lock file, as seen from here; "" where nobody has."""
+    said = os.pread(fd, HOLDER_BYTES, 0).decode("utf-8", "replace").strip()
+    found = PLACED.fullmatch(said)
+    if found is None:
+        return said
+    process, command, numbers, host = found.groups(default="")
+    return f"{process}{elsewhere(json.loads(host), numbers)}{command}"
+
+
+def _with_place(holder: str) -> str:
+    """Add to the number of a process where it means something: it may be read in a container, or on another host."""
+    if not PROCESS.fullmatch(holder):
+        return holder
+    return f"{holder} at {process_numbers() or '-'} on {json.dumps(os.uname().nodename)}"
 
 
 def _has_no_owner(fd: int) -> bool:
@@ -434,7 +456,7 @@ class PosixDisk:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except OSError as exc:
-                owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()  # "": it is about to say so
+                owner = _read_holder(fd)  # "": it is about to say so
                 passing = exc.errno == errno.EWOULDBLOCK and (not owner or _has_no_owner(fd))
                 if attempt + 1 < LOCK_ATTEMPTS and passing:
                     _wait_one_ms()
@@ -444,7 +466,7 @@ class PosixDisk:
                     raise OSError(exc.errno, exc.strerror, path) from exc
                 raise LogInUse(f"{path} is held by {owner or 'another process'}", holder=owner) from None
         try:
-            _write_holder(fd, holder.encode() + b"\n")
+            _write_holder(fd, _with_place(holder).encode() + b"\n")
             lock.hold_directory()
         except OSError as exc:
             lock.release()
@@ -463,7 +485,7 @@ class PosixDisk:
         except OSError as exc:
             if exc.errno != errno.EWOULDBLOCK:  # who could hold a lock where there are none?
                 raise OSError(exc.errno, exc.strerror, path) from exc
-            return os.pread(fd, 200, 0).decode("utf-8", "replace").strip() or "another process"
+            return _read_holder(fd) or "another process"
         finally:
             os.close(fd)
         return None
@@ -554,6 +576,18 @@ def process_numbers() -> str:
     with contextlib.suppress(OSError):
         return os.readlink("/proc/self/ns/pid")
     return ""
+
+
+def elsewhere(host: str, numbers: str) -> str:
+    """Where a process is whose number means something there, and nothing here; "" for one whose number does."""
+    if host != os.uname().nodename:
+        return f" on {host!r}"
+    here = process_numbers() or "-"
+    if (numbers or "-") == here:
+        return ""
+    if numbers == MACHINE:
+        return " outside of this container"
+    return " in a container" if here == MACHINE else " in another container"
 
 
 def absolute_path(path: Path) -> str:

@@ -13,6 +13,7 @@ import attrs
 
 from logger.disk import Disk, Locks
 from logger.errors import LogInUse
+from logger.posix_disk import elsewhere
 from logger.whole_files import read_whole
 from qmgr.errors import InUse
 from qmgr.locations import Location, running
@@ -105,11 +106,16 @@ class Life:
             self._disk.lock(path(self._location), self.note.encode().decode().rstrip("\n"), self._locks)
         except LogInUse as exc:
             note = last(self._disk, self._location)
-            known = f"pid {note.process}" if note is not None else running(self._location, self._disk)
+            known = running(self._location, self._disk) if note is None else f"pid {note.process}{self._place(note)}"
             holder = known or "another process"
             name = self._location.name
             text = f"queue manager {name!r} is running already: {holder} holds it; endmqm {name} ends it"
             raise InUse(text, holder=holder, name=name) from exc
+
+    def _place(self, other: Note) -> str:
+        """Where the other's process number means something, if that is elsewhere; "" where it does here."""
+        here = (other.host, other.numbers) == (self.note.host, self.note.numbers)
+        return "" if here else elsewhere(other.host, other.numbers)
 
     def say(self, stage: Stage, epoch: int | None = None, why: str = "") -> None:
         """Write what the daemon is doing now. Errors of the disk are passed over: the note promises nothing."""

@@ -8,7 +8,7 @@ The mapping has what `QueueManager.status()` gives, and what an operator needs b
 the files of a queue manager that nobody runs. Lengths are bytes, LSNs ints, moments microseconds since 1970-01-01 UTC:
 
     format          1
-    process         who wrote it, as in the lock file; "": nobody runs the queue manager
+    process         who wrote it, as it names itself in the lock file; "": nobody runs the queue manager
     published       when; `started`: when the queue manager was
     data_dir        its data directory
     file_systems    data: [free, total]; log: the same; shared: whether the two are one
@@ -39,7 +39,7 @@ from logger.errors import LogError
 from logger.space import Space
 from logger.whole_files import read_whole
 from qmgr import locations
-from qmgr.errors import MQError
+from qmgr.errors import MQError, command_in
 from qmgr.locations import Location
 
 FORMAT = 1
@@ -233,7 +233,14 @@ def read(disk: Disk, clock: Clock, location: Location) -> Published | None:
     if picture is None:
         return None
     age = max(0.0, (clock.wall_us() - picture["published"]) / 1e6)
-    return Published(picture=picture, age=age, alive=locations.running(location, disk) == picture["process"])
+    return Published(picture=picture, age=age, alive=_is_of(picture["process"], locations.running(location, disk)))
+
+
+def _is_of(process: str, holder: str | None) -> bool:
+    """Is it this process that runs the queue manager? The holder may be named with where its number means something."""
+    if holder is None or command_in(holder):
+        return False
+    return holder == process or holder.startswith(f"{process} ")
 
 
 def decode(data: bytes, name: str) -> Picture | None:

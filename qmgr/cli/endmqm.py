@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 import qmgr
-from logger.posix_disk import process_numbers
+from logger.posix_disk import elsewhere
 from qmgr import life, locations
 from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK
@@ -104,7 +104,7 @@ class Ending:
         now = life.daemon(DISK, self.location)
         if now is None:
             return DISK.locked_by(life.path(self.location)) is None
-        if self.note is UNREAD and self.holder in ("", f"pid {now.process}"):
+        if self.note is UNREAD and self.holder.split()[:2] in ([], ["pid", str(now.process)]):
             self.note = now  # it can say now what it does
         if (now.process, now.host, now.numbers) != (self.note.process, self.note.host, self.note.numbers):
             return True
@@ -115,7 +115,7 @@ class Ending:
     @property
     def here(self) -> bool:
         """Whether its process number means something here."""
-        return (self.note.host, self.note.numbers) == (os.uname().nodename, process_numbers())
+        return not elsewhere(self.note.host, self.note.numbers)
 
     def ask(self, step: int, seconds: float = DEFAULT_TIMEOUT_S) -> None:
         """Ask for it by a signal, or over a connection, on which nothing may be heard for so many seconds at most."""
@@ -194,8 +194,8 @@ class Ending:
         if self.note is UNREAD:
             raise self._unnamed("; kill")
         if not self.here:
-            text = f"the process of queue manager {self.location.name!r} is on {self.note.host!r}"
-            text += "; kill it there." if self.note.host != os.uname().nodename else ", in a container; kill it there."
+            where = elsewhere(self.note.host, self.note.numbers)
+            text = f"the process of queue manager {self.location.name!r} is{where}; kill it there."
             raise Failure(NOT_AVAILABLE, "AMQ8146E", text)
         with contextlib.suppress(ProcessLookupError), held(self.note.process) as send:
             if not self.over:

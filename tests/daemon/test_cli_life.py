@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
 
 import qmgr
@@ -185,6 +186,17 @@ def test_process_1_of_a_container_leaves_no_dead_children_of_others(daemons: Dae
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "none is left over" in done.stdout, done.stdout
+
+
+def test_an_owner_in_a_container_is_named_as_one(daemons: Daemons) -> None:
+    """Its number is another process's here: whoever ended that would end somebody else's."""
+    daemons.made()
+    note = life.last(PosixDisk(), daemons.where())
+    assert note is not None
+    life.write(PosixDisk(), daemons.where(), attrs.evolve(note, numbers="pid:[1]"))
+    done = daemons.run("strmqm QM1")
+    assert done.returncode == 5
+    assert re.search(rf"pid {note.process} in (a|another) container holds it; endmqm QM1 ends it", done.stderr)
 
 
 def test_in_the_background_a_system_without_dev_null_is_said(daemons: Daemons) -> None:

@@ -275,6 +275,38 @@ def test_a_lock_on_a_full_disk_says_whose_it_is_where_the_last_holder_left_room(
         lock.release()
 
 
+@pytest.mark.parametrize("command", ["", " (qm repair)"])
+def test_a_holder_is_named_as_whoever_asks_would_find_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """In a container the owner has number 1, as has another process in each of the others and on the machine itself."""
+    disk, path, host = PosixDisk(), f"{tmp_path}/lock", os.uname()
+    monkeypatch.setattr(disks, "LOCK_ATTEMPTS", 3)
+
+    def seen(numbers: str, name: str = host.nodename) -> str | None:
+        monkeypatch.setattr(disks, "process_numbers", lambda: numbers)
+        monkeypatch.setattr(os, "uname", lambda: os.uname_result((host.sysname, name, *host[2:])))
+        found = disk.locked_by(path)
+        with pytest.raises(LogInUse) as caught:
+            disk.lock(path, "pid 2")
+        assert caught.value.holder == found
+        return found
+
+    for own in ("pid:[7]", ""):
+        monkeypatch.setattr(disks, "process_numbers", lambda own=own: own)
+        lock = disk.lock(path, f"pid 1{command}")
+        assert seen(own) == f"pid 1{command}"
+        assert seen("pid:[8]") == f"pid 1 in another container{command}"
+        assert seen(disks.MACHINE) == f"pid 1 in a container{command}"
+        assert seen(own, 'odd" \udcff)') == f"pid 1 on {host.nodename!r}{command}"
+        seen(own)
+        lock.release()
+    monkeypatch.setattr(disks, "process_numbers", lambda: disks.MACHINE)
+    lock = disk.lock(path, f"pid 1{command}")
+    assert seen("pid:[7]") == f"pid 1 outside of this container{command}"
+    lock.release()
+
+
 def test_row_62_who_only_looks_whether_it_is_locked_keeps_nobody_from_locking_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import attrs
 import pytest
 
 import qmgr
+from logger import posix_disk
 from logger.clock import SystemClock
 from logger.posix_disk import PosixDisk, PosixFile
 from qmgr import locations, published
@@ -123,6 +124,19 @@ def test_the_end_is_published_and_a_crash_is_not(real: Real, tmp_path: Path) -> 
     again.abandon()
     left = published.read(PosixDisk(), SystemClock(), location)
     assert left is not None and not left.alive and left.picture["state"] == "running"
+
+
+def test_what_an_owner_in_another_container_publishes_is_its_own(
+    real: Real, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qm = real()
+    wait_for(tmp_path / "qmgrs" / NAME / "status.json", lambda one: one["state"] == "running")
+    monkeypatch.setattr(posix_disk, "process_numbers", lambda: "pid:[1]")
+    location = locations.find(NAME, tmp_path)
+    assert "container" in (locations.running(location, PosixDisk()) or "")
+    now = published.read(PosixDisk(), SystemClock(), location)
+    assert now is not None and now.alive
+    qm.end()
 
 
 def test_a_queue_manager_that_has_failed_says_so(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ HARMLESS = frozenset(
         "statvfs",
         "sched_yield",
         "getpid",
+        "readlink",
+        "uname",
         "sysconf",
         "major",
         "minor",
