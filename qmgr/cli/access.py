@@ -166,19 +166,25 @@ def _has_daemon(location: Location) -> bool:
     return DISK.locked_by(life.path(location)) is not None
 
 
-def _await_start(location: Location) -> None:
-    """Wait a moment for a daemon that is starting: it lets nobody in yet."""
+def _await_start(location: Location) -> life.Note | None:
+    """Wait a moment for a daemon that is starting: it lets nobody in yet. What it says then, if there is one."""
     for _ in range(MAX_POLLS):
         note = life.daemon(DISK, location)
         if note is None or note.stage is not Stage.STARTING:
-            return
+            break
         pause(POLL_S)
+    return note
 
 
 def current_picture(name: str, data_path: str | None) -> published.Picture:
     """How the queue manager stands: what its owner publishes, or what its files say when nobody runs it."""
     location = there(name, data_path)
-    holder = None
+    note, holder = _await_start(location), None
+    if (
+        note is not None and note.stage is Stage.STARTING
+    ):  # what was published may be of an earlier process of its number
+        text = f"queue manager {name!r} is starting; it says how it stands once it has started. Try again then."
+        raise Failure(NOT_AVAILABLE, "AMQ8146E", text)
     for _ in range(MAX_POLLS):  # one that has just been started has not published anything yet
         holder = locations.running(location, DISK)
         if holder is None:

@@ -28,7 +28,7 @@ from qmgr.users import Users
 from tests.commands import ROOT
 from tests.conformance.nursery import halt
 from tests.daemon.certificates import Authority
-from tests.daemon.daemons import Daemons
+from tests.daemon.daemons import Daemons, wait_for
 
 
 @pytest.mark.parametrize(
@@ -186,6 +186,19 @@ def test_process_1_of_a_container_leaves_no_dead_children_of_others(daemons: Dae
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "none is left over" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("command", ["qm status", "qm space", "qm logstat"])
+def test_one_that_starts_does_not_show_how_an_earlier_process_of_its_number_stood(
+    daemons: Daemons, command: str
+) -> None:
+    """Process 1 of a container that is started again is process 1."""
+    daemons.made()
+    wait_for(lambda: os.path.exists(daemons.where().published))
+    life.write(PosixDisk(), daemons.where(), attrs.evolve(daemons.note(), stage=Stage.STARTING))
+    done = daemons.run(f"{command.removeprefix('qm ')} -m QM1")
+    assert (done.returncode, done.stdout) == (40, "")
+    assert "queue manager 'QM1' is starting" in done.stderr
 
 
 def test_an_owner_in_a_container_is_named_as_one(daemons: Daemons) -> None:
