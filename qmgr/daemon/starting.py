@@ -201,7 +201,13 @@ def background(name: str, data_path: str | None, line: Callable[[str], None]) ->
     """
     data_path = locations.data_root(data_path)  # as seen from here: the daemon goes elsewhere
     read, write = os.pipe()
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError as exc:
+        os.close(read)
+        os.close(write)
+        text = f"the system has no process for it ({exc.strerror}); {MORE_THREADS} and try again"
+        return NO_STORAGE, f"AMQ6708E: there is no room to start the queue manager: {text}"
     if child == 0:
         _run_child(name, data_path, write)
     os.close(write)

@@ -134,6 +134,25 @@ def test_without_memory_for_a_thread_it_says_so(daemons: Daemons, how: list[str]
     assert done.stderr == f"AMQ6708E: there is no room to start the queue manager: {text} memory, and try again\n"
 
 
+def test_without_room_for_a_process_it_says_so(daemons: Daemons) -> None:
+    """It was told that a file can't be used."""
+    daemons.make()
+    code = (
+        "import os, sys\nfrom qmgr.cli.main import qm\n"
+        "def none(): raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
+        "os.fork = none\nsys.exit(qm(sys.argv[1:]))"
+    )
+    words = [sys.executable, "-c", code, "strmqm", "QM1"]
+    done = subprocess.run(
+        words, capture_output=True, text=True, cwd=ROOT, env=daemons.environment, timeout=300, check=False
+    )
+    assert done.returncode == 69
+    text = (
+        "the system has no process for it (Resource temporarily unavailable); raise the limit of processes (ulimit -u)"
+    )
+    assert done.stderr.startswith(f"AMQ6708E: there is no room to start the queue manager: {text}")
+
+
 ORPHAN = """
 import os, signal, sys, threading, time
 from qmgr.cli.main import qm
