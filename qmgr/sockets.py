@@ -28,7 +28,8 @@ MAX_POLL_S = (2**31 - 1) // 1000  # 24 days
 MAX_PATH_BYTES = 100  # of a Unix socket; the system takes a few more
 BACKLOG = 1024  # connections that the system keeps until they are accepted
 CONNECT_TIMEOUT_S = 30.0
-TIMEVAL = struct.Struct("@ll")
+WIDE_RCVTIMEO = 66  # its number on Linux of 32 bits where the C library's times have 64, and the kernel's bound with it
+TIMEVAL = struct.Struct("@qq" if socket.SO_RCVTIMEO == WIDE_RCVTIMEO else "@ll")
 TCP_INFO = struct.Struct("=120xQ16xI")  # bytes that are acknowledged, bytes that are not sent yet
 HALF_CLOSED = getattr(select, "POLLRDHUP", 0)  # Linux
 CREDENTIALS = struct.Struct("3i")

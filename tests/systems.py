@@ -1,4 +1,4 @@
-"""Other systems than Linux, as far as they can be had on it: taken before the queue manager is imported.
+"""Other systems than Linux of 64 bits, as far as they can be had on it: taken before the queue manager is imported.
 
 Names that only Linux has are taken away, and calls that others refuse are refused, with their errors.
 """
@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import stat
+import struct
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -103,6 +104,13 @@ def share() -> None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
 
     fcntl.fcntl, os.fsync = control, fsync  # type: ignore[assignment]
+
+
+def narrow() -> None:
+    """Linux of 32 bits whose times have 64, as Debian's armhf: a number of C's `long` has four bytes."""
+    wide = struct.Struct
+    struct.Struct = lambda form: wide({"@ll": "=ii"}.get(form, form))  # type: ignore[assignment,misc]
+    socket.SO_RCVTIMEO, socket.SO_SNDTIMEO = 66, 67  # type: ignore[misc]
 
 
 def _short(address: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Where the system is not Linux: a queue manager does the same with less, or says in a sentence what can't be."""
+"""Where the system is not Linux, or has 32 bits: a queue manager does the same with less, or says what can't be."""
 
 import errno
 import fcntl
@@ -13,7 +13,7 @@ from logger import posix_disk as disks
 from logger.posix_disk import PosixDisk
 
 ROOT = Path(__file__).parents[1]
-SYSTEMS = ["bare", "macos", "share"]
+SYSTEMS = ["bare", "macos", "share", "narrow"]
 
 
 def there(system: str, program: str, *words: str) -> subprocess.CompletedProcess[str]:
