@@ -97,6 +97,23 @@ def of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+def number_formats(path: Path) -> Iterator[str]:
+    """What is given to `struct`; of an f-string its own characters."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Call) and re.match(r"struct\.|Struct$", ast.unparse(node.func)) and node.args:
+            parts = node.args[0].values if isinstance(node.args[0], ast.JoinedStr) else [node.args[0]]
+            texts = [one.value for one in parts if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            if texts:
+                yield "".join(texts)
+
+
+def test_numbers_in_files_and_frames_have_the_same_bytes_on_every_processor() -> None:
+    found = {(module_name(path), form) for path in FILES for form in number_formats(path)}
+    assert ("logger.frame", "<4sIIIQQQIHBB") in found
+    native = {(where, form) for where, form in found if form[0] not in "<>" and form.strip("s0123456789")}
+    assert {where for where, _ in native} == {"qmgr.sockets"}, native  # what it asks of the kernel
+
+
 def test_a_package_imports_only_the_packages_to_its_right() -> None:
     wrong = []
     for path in FILES:
