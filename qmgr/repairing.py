@@ -44,6 +44,7 @@ class Repair:
 
     examination: Examination
     interrupted: bool = False  # a repair before this one was; it is completed first
+    planned: tuple[str, ...] = ()  # what that one had found, where it is not completed this time
     overtaken: str = ""  # the directory of an interrupted repair that does not fit the files any more
     loses: tuple[str, ...] = ()  # what completing the interrupted one loses, which was not accepted this time
     lost: tuple[str, ...] = ()  # what completing it has lost
@@ -62,7 +63,7 @@ class Repair:
                 f"A repair was interrupted, and files that it rested on have changed since: it is not completed; the "
                 f"originals of what it may have changed are in {self.overtaken}."
             )
-        found = self.examination.lines()
+        found = [*self.planned, *self.examination.lines()]
         said += found
         said += [line for line in (*self.loses, *self.lost) if line not in found]
         if not found and not self.interrupted:
@@ -93,7 +94,7 @@ def check(
             raise InUse(f"queue manager {name!r} is running: {holder} holds it", holder=holder, name=name)
         left = mend.unfinished(disk, location.data_dir)
         if left and mend.fits(disk, left, _log_config(disk, location)):
-            return _left_alone(disk, location, left)
+            return _left_alone(disk, left)
         return Repair(examination=_examine(disk, location), overtaken=left or "")
 
 
@@ -141,9 +142,13 @@ def _find(name: str, data_path: Path | None, log_path: Path | None, disk: Disk) 
     return location
 
 
-def _left_alone(disk: Disk, location: Location, left: str) -> Repair:
-    """The interrupted repair in the directory `left` is reported, and not completed."""
-    return Repair(examination=_examine(disk, location), interrupted=True, loses=tuple(mend.loses(disk, left)))
+def _left_alone(disk: Disk, left: str) -> Repair:
+    """The interrupted repair in the directory `left` is reported, and not completed.
+
+    Files that are half changed are not examined: an extent whose place another one has taken would seem to be lost.
+    """
+    planned, loses = tuple(mend.found(disk, left)), tuple(mend.loses(disk, left))
+    return Repair(examination=Examination(findings=()), interrupted=True, planned=planned, loses=loses)
 
 
 def _mend(
@@ -161,7 +166,7 @@ def _mend(
     if left:
         lost = tuple(mend.loses(disk, left))
         if lost and not accept_loss:  # it was, by somebody else, or before files were found
-            return _left_alone(disk, location, left)
+            return _left_alone(disk, left)
         before(Repair(examination=Examination(findings=()), interrupted=True, lost=lost))
         mend.carry_out(disk, left, log.path)
     examination = _examine(disk, location)

@@ -18,6 +18,7 @@ from logger.compressed import open_plain
 from logger.config import LogConfig
 from logger.crc import crc32
 from logger.disk import PAGE, Disk
+from logger.disk_errors import NO_FILE, NOT_ALLOWED
 from logger.errors import LogDamaged
 from logger.extent import SPARES
 from logger.history import extent_number, index_name
@@ -31,7 +32,8 @@ DIRECTORY = "repair-"
 PLAN = "plan"
 PARTS = {"steps", "rests_on", "found", "lost"}  # of a plan, beside the CRC of them all
 DONE = "done"
-UNREADABLE = -1  # instead of the size of a file
+ARCHIVE = "archive"
+UNREADABLE = -1  # instead of the size of a file, or for the archive: this user may not look at it
 
 
 def directories(disk: Disk, data_dir: str) -> list[str]:
@@ -46,6 +48,12 @@ def unfinished(disk: Disk, data_dir: str) -> str | None:
         if disk.exists(f"{directory}/{PLAN}") and not disk.exists(f"{directory}/{DONE}"):
             return directory
     return None
+
+
+def found(disk: Disk, directory: str) -> list[str]:
+    """What was found when the plan in `directory` was made, and what is done about it."""
+    said: list[str] = _plan(disk, directory).get("found", [])
+    return said
 
 
 def loses(disk: Disk, directory: str) -> list[str]:
@@ -214,38 +222,58 @@ def _steps(disk: Disk, directory: str, log_dir: str) -> list[dict[str, Any]]:
 
 
 def fits(disk: Disk, directory: str, log: LogConfig) -> bool:
-    """Can the plan be completed? Each file is what it was, or is to become, and all else that it rests on the same."""
+    """Can the plan be completed? Each file is what it was, or is to become, and all else that it rests on the same.
+
+    Raises OSError where that can't be told: a plan that is half done and not completed may leave the log without an
+    extent, whose only copy is among the originals then.
+    """
     steps = _steps(disk, directory, log.path)
     if any(_crc(disk, step["path"]) not in (step["before"], step["after"]) for step in steps):
         return False
     seen = _rests_on(disk, directory.rpartition("/")[0], log, {step["path"] for step in steps})
     rests_on: dict[str, int] = _plan(disk, directory).get("rests_on", seen)  # a plan of an older version does not say
-    return seen == rests_on
+    return _comparable(seen, rests_on) == _comparable(rests_on, seen)
+
+
+def _comparable(mine: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    """Without what the user who made the plan, or who is to complete it, may not look at: that is no other for it."""
+    hidden = {place for place, value in (*mine.items(), *other.items()) if value == UNREADABLE}
+    return {
+        place: value
+        for place, value in mine.items()
+        if place not in hidden and not (ARCHIVE in hidden and place.startswith(f"{ARCHIVE}/"))
+    }
 
 
 def _rests_on(disk: Disk, data_dir: str, log: LogConfig, changed: set[str]) -> dict[str, int]:
     """What a plan was made of, but for the files that it changes: by place the CRC, of what is in the archive the size.
 
-    A file that is not there is not among them, so that it is seen when it comes.
+    A file that is not there is not among them, so that it is seen when it comes. Raises OSError.
     """
     active, archive = active_path(log.path), log.archive_directory
     paths = [control_path(log.path), f"{data_dir}/{NAME}", f"{data_dir}/{PREVIOUS}", *_extents(disk, active)]
-    found = {"/".join(_place(data_dir, log.path, path)): _crc(disk, path) for path in paths if path not in changed}
-    for path in _extents(disk, archive):
-        found[f"archive/{path.rpartition('/')[2]}"] = _size(disk, path)
-    return {place: value for place, value in found.items() if value is not None}
+    seen = {"/".join(_place(data_dir, log.path, path)): _crc(disk, path) for path in paths if path not in changed}
+    try:
+        for path in _extents(disk, archive):
+            seen[f"{ARCHIVE}/{path.rpartition('/')[2]}"] = _size(disk, path)
+    except OSError as exc:
+        if exc.errno not in NOT_ALLOWED:
+            raise
+        seen[ARCHIVE] = UNREADABLE
+    return {place: value for place, value in seen.items() if value is not None}
 
 
 def _size(disk: Disk, path: str) -> int:
-    with contextlib.suppress(OSError):  # a file that this user may not read is no reason not to mend another one
+    try:
         return size_of(disk, path)
-    return UNREADABLE
+    except OSError as exc:
+        if exc.errno not in (*NOT_ALLOWED, *NO_FILE):
+            raise
+        return UNREADABLE  # a file that this user may not read is no reason not to mend another one
 
 
 def _extents(disk: Disk, directory: str) -> list[str]:
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        names = disk.list(directory) if disk.exists(directory) else []
+    names = disk.list(directory) if disk.exists(directory) else []
     return [f"{directory}/{name}" for name in names if extent_number(name) is not None]
 
 

@@ -6,12 +6,12 @@ import json
 import pytest
 
 from logger.at_rest import control_path
-from logger.config import LogConfig
+from logger.config import LogConfig, LogType
 from logger.crc import crc32
 from logger.history import index_name
 from logger.whole_files import make_dirs, write_whole
 from recovery.checkpoint import NAME, PREVIOUS
-from recovery.mend import DONE, PLAN, _new_directory, carry_out, directories, fits
+from recovery.mend import DONE, PLAN, UNREADABLE, _new_directory, carry_out, directories, fits
 from tests.sim.disk import SimDisk
 from tests.sim.loss import LOSE_ALL
 
@@ -118,4 +118,33 @@ def test_a_plan_fits_where_the_archive_can_not_be_listed_for_now() -> None:
         return listed(path)
 
     disk.list = refused  # type: ignore[method-assign]
+    assert fits(disk, REPAIR, config)
+
+
+@pytest.mark.parametrize("hidden", ["archive", "archive/S0000000.LOG"])
+@pytest.mark.parametrize("when", ["planned", "completed"])
+def test_a_plan_fits_where_another_user_may_not_look_at_the_archive(hidden: str, when: str) -> None:
+    disk = planned(b"damaged", b"mended")
+    config = LogConfig(path=LOG)
+    make_dirs(disk, config.archive_directory)
+    disk.poke(f"{config.archive_directory}/S0000000.LOG", b"archived")
+    there = {"archive/S0000000.LOG": len(b"archived")}
+    plan = json.loads(disk.peek(f"{REPAIR}/{PLAN}"))
+    rests_on = {hidden: UNREADABLE} if when == "planned" else there
+    disk.poke(f"{REPAIR}/{PLAN}", json.dumps(plan | {"rests_on": rests_on}).encode())
+    if when == "completed":
+        disk.fail(("list", "open"), errno.EACCES, once=False, where=lambda path: path.endswith(hidden))
+    assert fits(disk, REPAIR, config)
+
+
+@pytest.mark.parametrize("kind", ["list", "open"])
+@pytest.mark.parametrize("where", ["active", "archive"])
+def test_whether_a_plan_fits_is_not_told_where_files_can_not_be_looked_at_for_now(kind: str, where: str) -> None:
+    disk = planned(b"damaged", b"mended")
+    config = LogConfig(path=LOG, log_type=LogType.LINEAR)
+    make_dirs(disk, config.archive_directory)
+    disk.poke(f"{config.archive_directory}/S0000000.LOG", b"archived")
+    disk.fail(kind, errno.EIO, where=lambda path: path.startswith(f"{LOG}/{where}"))
+    with pytest.raises(OSError, match=r"archive|active"):
+        fits(disk, REPAIR, config)
     assert fits(disk, REPAIR, config)

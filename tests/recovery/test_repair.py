@@ -1702,6 +1702,33 @@ def test_an_archive_that_can_not_be_looked_at_keeps_nobody_from_a_repair_that_do
     assert kind == "list"
 
 
+@pytest.mark.parametrize("kind", ["list", "read", "open"])
+def test_a_repair_that_is_half_done_is_not_given_up_for_an_error_that_passes(kind: str) -> None:
+    """A swap that is half done looks like the loss of an extent, whose only copy is among the originals."""
+    life, model = struck(of("circular-killed"), swapped)
+    life.disk.fail("rename", errno.EIO, nth=2, where=lambda path: path.startswith(LOG))
+    with pytest.raises(qmgr.MQError):
+        repair(life)
+    life.disk.heal()
+    found = check(life)
+    assert found.interrupted and not found.loses and found.examination.lost is None
+    assert not [line for line in found.lines() if line.startswith("Lost")]
+    assert [line for line in found.lines() if "extents lie under each other's names" in line]
+    nth, failed = 1, True
+    while failed:
+        fork = life.fork(KEEP_ALL)
+        fault = fork.disk.fail(kind, errno.EIO, nth=nth)
+        with contextlib.suppress(qmgr.MQError):
+            repair(fork, accept_loss=True)
+        failed = bool(fault.fired)
+        fork.disk.heal()
+        if fork.disk.exists(f"{HOME}/repair-1/done"):  # the start or the end that comes last has failed
+            fork.disk = fork.disk.crash(KEEP_ALL)
+        completed(fork, model)
+        nth += 1 if SOAK or kind == "list" else 1 + nth
+    assert nth > 9
+
+
 def test_what_a_repair_loses_is_said_before_anything_is_changed() -> None:
     """Else nobody hears of it where the repair, or the end of the queue manager behind it, is interrupted."""
     life, _ = struck(of("linear-killed"), one_missing)
