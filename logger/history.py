@@ -226,7 +226,7 @@ class History:
             if look and sequence > max(self._known, default=0):
                 break  # the log ends before it: there is nothing that anybody could be moving
         self._refuse_damaged(sequence)
-        self._refuse_unread(sequence)
+        self.refuse_unread(sequence)
         return None
 
     def reader(self, epochs: Epochs, guard: Guard = unguarded) -> LogReader:
@@ -267,7 +267,7 @@ class History:
 
         Raises OSError where a file of it is there that can't be read.
         """
-        self._refuse_unread(sequence)
+        self.refuse_unread(sequence)
         later = [other for other in self._known if other > sequence]
         if not later:
             return
@@ -283,7 +283,7 @@ class History:
 
     def refuse_unreadable(self, sequence: int) -> None:
         """Raise LogDamaged or OSError when a file of this sequence is there that was cut or can't be read."""
-        self._refuse_unread(sequence)
+        self.refuse_unread(sequence)
         for path in self.damaged:
             if extent_number(path.rpartition("/")[2]) == linear_number(sequence):
                 begins = sequence * self.extent_bytes
@@ -296,7 +296,8 @@ class History:
                     lsn=begins,
                 )
 
-    def _refuse_unread(self, sequence: int) -> None:
+    def refuse_unread(self, sequence: int) -> None:
+        """Raise OSError when a file that may be of this sequence is there that the disk could not read."""
         error = self._unread.get(linear_number(sequence))
         if error is not None and sequence not in self._known:
             raise error

@@ -59,7 +59,8 @@ class Placed:
                 rival = places.get(sequence)
                 if rival is None or self._sequence(rival[0], rival[1], expected)[1] < epoch:
                     places[sequence] = number, seen
-        self.archived = {} if self.circular else self._archived(places, config.archive_directory)
+        self._somewhere = History(disk, (self.active, config.archive_directory), log_id, extent_bytes)
+        self.archived = {} if self.circular else self._archived(places)
         self.here = self.archived | places  # (file number, file) by sequence
 
     def _place_astray(self, seen: Seen, expected: dict[int, int]) -> None:
@@ -73,11 +74,10 @@ class Placed:
         else:
             self.bad.append(seen)
 
-    def _archived(self, places: dict[int, tuple[int, Seen]], archive: str) -> dict[int, tuple[int, Seen]]:
+    def _archived(self, places: dict[int, tuple[int, Seen]]) -> dict[int, tuple[int, Seen]]:
         """Extents of a linear log that are not in the active directory as they should be, but somewhere."""
-        where = History(self._disk, (self.active, archive), self.log_id, self.extent_bytes)
         found = {}
-        for sequence, place in where.places().items():
+        for sequence, place in self._somewhere.places().items():
             if sequence not in places or not places[sequence][1].whole(self.extent_bytes):
                 places.pop(sequence, None)
                 number = linear_number(sequence)
@@ -130,8 +130,7 @@ class Placed:
             if row and sequence >= max(1, needed) and sequence in self.archived:
                 self._note("extent_in_the_archive", path, self.archived[sequence][1].path)
             elif row and sequence >= max(1, needed):
-                self._note(row, path, f"it has the log from {lsn.text(sequence * self.extent_bytes)}")
-                gone.add(sequence)
+                gone.add(self._lacks(row, sequence, path, f"it has the log from {self._begin(sequence)}"))
             elif row == "extent_foreign" or (row and sequence >= floor):
                 self._note("extent_not_needed", path, "")  # a start refuses it all the same
         for sequence in range(max(1, needed), floor):  # inactive, as the control file says, so in no table
@@ -141,8 +140,9 @@ class Placed:
         newest = max((known for _, known in state.extents), default=0)
         for sequence, (_, seen) in sorted(self.here.items()):  # of which an older control file does not know
             if sequence > newest and sequence * self.extent_bytes < read and not seen.whole(self.extent_bytes):
-                self._note("extent_short", seen.path, f"it has the log from {lsn.text(sequence * self.extent_bytes)}")
-                gone.add(sequence)
+                gone.add(
+                    self._lacks("extent_short", sequence, seen.path, f"it has the log from {self._begin(sequence)}")
+                )
         if state.log_type is LogType.LINEAR:
             gone |= self._gaps_in(state, needed)
         return gone
@@ -164,9 +164,20 @@ class Placed:
             elif sequence in self.archived:
                 self._note("extent_in_the_archive", path, self.archived[sequence][1].path)
             else:
-                self._note("extent_missing", path, "")
-                gone.add(sequence)
+                gone.add(self._lacks("extent_missing", sequence, path))
         return gone
+
+    def _lacks(self, row: str, sequence: int, path: str, text: str = "") -> int:
+        """Note an extent that a restart needs and that is not there; return its sequence.
+
+        Raises OSError where a file of the archive that may be it can't be read: an error that passes loses nothing.
+        """
+        self._somewhere.refuse_unread(sequence)
+        self._note(row, path, text)
+        return sequence
+
+    def _begin(self, sequence: int) -> str:
+        return lsn.text(sequence * self.extent_bytes)
 
     def note_suspect_files(self, state: ControlState, at: int, epoch: int, *, one_copy: bool) -> set[int]:
         """Say which files may have the log from the LSN `at` on, though nobody knows of it, as a start asks it.
@@ -210,13 +221,11 @@ class Placed:
         gone = set()
         for sequence in range(needed, max(there, default=needed - 1) + 1):
             if sequence not in self.here:
-                self._note("extent_missing", self.where(sequence), "")
-                gone.add(sequence)
+                gone.add(self._lacks("extent_missing", sequence, self.where(sequence)))
             elif sequence in self.archived:
                 self._note("extent_in_the_archive", self.where(sequence), "")
             elif not self.here[sequence][1].whole(self.extent_bytes):
-                self._note("extent_short", self.where(sequence), "")
-                gone.add(sequence)
+                gone.add(self._lacks("extent_short", sequence, self.where(sequence)))
         return gone
 
     def where(self, sequence: int) -> str:

@@ -733,6 +733,30 @@ def test_extent_in_the_archive() -> None:
             assert life.disk.exists(target)
 
 
+@pytest.mark.parametrize("error", [errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("control_file", [True, False])
+def test_an_extent_in_the_archive_that_can_not_be_read_for_now_is_not_missing(control_file: bool, error: int) -> None:
+    past = of("linear-killed")
+    _, path = past.middle
+    for size in (0, DATA + 8192):
+        life = past.fork()
+        make_dirs(life.disk, f"{LOG}/archive")
+        whole = life.disk.peek(path)
+        life.disk.poke(f"{LOG}/archive/{path.rpartition('/')[2]}", whole)
+        life.disk.poke(path, whole[:size])
+        if not size:
+            life.disk.remove(path)
+        if not control_file:
+            life.disk.remove(CONTROL)
+        for kind in ("open", "read"):
+            fork = life.fork(KEEP_ALL)
+            fork.disk.fail(kind, error, where=lambda path: path.startswith(f"{LOG}/archive/"))
+            with pytest.raises(qmgr.Unavailable, match=rf"{LOG}/archive/{path.rpartition('/')[2]}"):
+                repair(fork, accept_loss=True)
+            assert not fork.disk.exists(f"{HOME}/repair-1")
+            mended(fork, "extent_in_the_archive", past.last)
+
+
 def test_a_log_that_is_cut_where_its_checkpoint_begins_an_extent() -> None:
     """What is left of a linear log is history only."""
     life = Life(LINEAR)
