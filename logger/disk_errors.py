@@ -23,14 +23,16 @@ def advice(exc: OSError) -> str:
         return "the system has no memory for it: give it more,"
     if exc.errno == errno.EROFS:
         return "mount its file system for writing,"
+    if exc.errno == errno.ESTALE:  # of a share of another machine's, whose file is another one there now
+        return "mount its file system again,"
     if exc.errno in OTHER_THAN_FILE:
         return "a file belongs there: move away what lies in its place,"
     return "free some space" if exc.errno in NO_SPACE else "mend the disk"
 
 
 def retry_advice(exc: OSError) -> str:
-    """The same for any error; "" where no advice is known. A bad disk may have lost something."""
-    if exc.errno not in (*RETRYABLE, errno.EIO, errno.EROFS):
+    """The same for any error; "" where no advice is known. A bad disk, or another machine, may have lost something."""
+    if exc.errno not in (*RETRYABLE, errno.EIO, errno.EROFS, errno.ESTALE):
         return ""
-    comfort = "" if exc.errno == errno.EIO else "nothing is lost by that: "
+    comfort = "" if exc.errno in (errno.EIO, errno.ESTALE) else "nothing is lost by that: "
     return f"; {comfort}{advice(exc)} and try again"

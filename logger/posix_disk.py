@@ -268,10 +268,18 @@ class PosixFile:
                 raise
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self.fd, size)
+        try:
+            os.ftruncate(self.fd, size)
+        except OSError as exc:
+            exc.filename = self.path
+            raise
 
     def size(self) -> int:
-        return os.fstat(self.fd).st_size
+        try:
+            return os.fstat(self.fd).st_size
+        except OSError as exc:
+            exc.filename = self.path
+            raise
 
     def note_identity(self) -> None:
         self._identity = _identity(self.fd)

@@ -323,6 +323,8 @@ class Running(ABC):
             failure = LogClosed(f"the queue manager has stopped: {text}")
             if first:
                 way = "" if text.endswith("start it again") else "; start it again"
+                if way and isinstance(exc, OSError) and exc.errno is not None:  # else it says itself what to do
+                    way = f"; {advice(exc)} and start it again"
                 refusal = Unavailable(f"queue manager {self.name!r} has stopped: {text}{way}", name=self.name)
                 refusal.__cause__ = exc
         finally:

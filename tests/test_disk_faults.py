@@ -264,7 +264,7 @@ def test_row_52_after_a_checkpoint_whose_sync_failed_nothing_is_acknowledged(
     if by_itself:
         assert until_it_fails(life, lambda life: [life.put("A") for _ in range(100)].clear()) is not None
     else:
-        with pytest.raises(qmgr.Unavailable, match=r"has stopped: .*; start it again"):
+        with pytest.raises(qmgr.Unavailable, match=r"has stopped: .*; mend the disk and start it again"):
             life.qm.checkpoint()
     assert fault.fired
     assert life.qm.refusal is not None

@@ -475,6 +475,7 @@ def test_a_directory_above_that_can_not_be_synced_is_an_error() -> None:
         (errno.ENOSPC, "free some space"),
         (errno.EISDIR, "a file belongs there: move away what lies in its place,"),
         (errno.EIO, "mend the disk"),
+        (errno.ESTALE, "mount its file system again,"),
     ],
 )
 def test_a_way_out_of_what_the_system_says(error: int, way: str) -> None:
@@ -500,6 +501,7 @@ def test_a_lock_is_not_refused_before_its_owner_has_said_who_it_is(tmp_path: Pat
     [
         (errno.EMFILE, "; nothing is lost by that: file descriptors have run out: "),
         (errno.EIO, "; mend the disk and try again"),
+        (errno.ESTALE, "; mount its file system again, and try again"),
         (errno.EINVAL, ""),
     ],
 )
@@ -507,3 +509,27 @@ def test_only_where_it_is_known_nothing_is_said_to_be_lost(error: int, text: str
     said = retry_advice(OSError(error, "x"))
     assert said.startswith(text)
     assert bool(said) is bool(text)
+
+
+@pytest.mark.parametrize("call", ["sync_dir", "truncate", "size"])
+def test_an_error_of_what_is_open_names_it(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system knows only its number, and somebody has to know which disk to mend."""
+    disk = PosixDisk()
+    path = str(tmp_path / "file")
+    file = disk.open(path, create=True)
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    calls = {
+        "sync_dir": (str(tmp_path), lambda: disk.sync_dir(str(tmp_path))),
+        "truncate": (path, lambda: file.truncate(0)),
+        "size": (path, file.size),
+    }
+    named, do = calls[call]
+    with monkeypatch.context() as patched:
+        for name in ("fsync", "ftruncate", "fstat"):
+            patched.setattr(disks.os, name, failing)
+        with pytest.raises(OSError, match=f"'{named}'"):
+            do()
+    file.close()
