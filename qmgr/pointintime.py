@@ -27,7 +27,7 @@ from logger.whole_files import make_and_keep_dirs, make_dirs, read_whole, replac
 from qmgr import ini, locations, mqsini
 from qmgr.configuration import AutoConfig
 from qmgr.creation import keep_removed, remove_tree, removing_empty_dirs
-from qmgr.errors import AlreadyExists, Mistake
+from qmgr.errors import AlreadyExists, Mistake, MQError
 from qmgr.locations import Location
 from qmgr.missing import away, unfinished, unknown
 from qmgr.objects import check_progress
@@ -326,12 +326,18 @@ class _Recovery:
         return attrs.evolve(self._config, log=log, log_archive=ArchivePolicy(), listeners=(), auto_config=AutoConfig())
 
     def _put_ini_in_place(self) -> None:
-        """From here on the queue manager exists."""
-        disk, target = self._disk, self._target
-        disk.rename(target.unfinished_ini, target.ini)
-        disk.sync_dir(target.data_dir)
+        """From here on the queue manager exists, unless it can't be listed: then it is unfinished again."""
+        disk, target, listing = self._disk, self._target, f"{self._target.data_root}/mqs.ini"
         entry = mqsini.Entry(name=target.name, prefix=target.data_root, directory=target.data_dir.rsplit("/", 1)[1])
-        mqsini.add(disk, f"{target.data_root}/mqs.ini", entry, default=False)
+        disk.rename(target.unfinished_ini, target.ini)
+        try:
+            disk.sync_dir(target.data_dir)
+            mqsini.add(disk, listing, entry, default=False)
+        except OSError:  # perhaps of the last sync, so that it is listed; without a directory it would seem away
+            with contextlib.suppress(OSError, MQError):
+                mqsini.remove(disk, listing, target.name)
+                disk.rename(target.ini, target.unfinished_ini)
+            raise
 
     def _clock_lag_us(self, state: ControlState) -> int:
         """How far the clock that the original's messages expire by is behind the system's, in microseconds."""

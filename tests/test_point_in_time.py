@@ -5,6 +5,7 @@ built as of such a mark, or as of anything between two of them, and is what the 
 one does.
 """
 
+import contextlib
 import errno
 import itertools
 import random
@@ -644,6 +645,31 @@ def test_a_call_of_the_disk_that_fails_is_told_and_leaves_nothing_half(kind: str
         except Exception as exc:
             raise AssertionError(f"{kind} {nth}, {failed!r}: {exc!r}") from exc
     assert fired or kind in ("list", "mkdir", "open")
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        ("sync_dir", f"{INTO}/qmgrs/{NAME}"),
+        *((kind, f"{INTO}/mqs.ini.new") for kind in ("create", "write", "sync", "rename")),
+        ("sync_dir", INTO),
+    ],
+)
+def test_one_that_can_not_be_listed_is_built_by_the_next_try(kind: str, where: str) -> None:
+    """It was there by then, so that to try again, as it says, was refused."""
+    life = told()
+    end = records(life)[-1][1]
+    for nth in itertools.count(1):
+        other = attrs_copy(life, life.disk.snapshot(KEEP_ALL))
+        fault = other.disk.fail(kind, errno.EIO, nth=nth, where=lambda path: path == where)
+        with contextlib.suppress(qmgr.Unavailable):
+            recover(other, lsn=end)
+            assert not fault.fired or kind == "sync_dir"
+            break
+        other.disk.heal()
+        assert recover(other, lsn=end).lsn == end
+        assert f"Name={NAME}" in other.disk.peek(f"{INTO}/mqs.ini").decode()
+    assert nth > 1
 
 
 def test_one_that_is_refused_takes_nothing_from_another_that_builds_there() -> None:
