@@ -58,19 +58,8 @@ class State(ABC):
 
     __slots__ = (
         *("_effects", "aliases", "backed_out", "by_id", "catalog", "cataloging", "committed", "ended", "ended_before"),
-        *(
-            "forgotten",
-            "holding",
-            "imaged",
-            "next_queue",
-            "next_segment",
-            "on_damage",
-            "qmgr",
-            "queues",
-            "retired",
-            "retired_bytes",
-        ),
-        *("unlogged", "uows"),
+        *("forgotten", "holding", "imaged", "next_queue", "next_segment", "on_damage", "qmgr", "queues", "retired"),
+        *("retired_bytes", "unlogged", "uows"),
     )
 
     def __init__(self, *, imaged: bool) -> None:

@@ -180,9 +180,7 @@ def current_picture(name: str, data_path: str | None) -> published.Picture:
     """How the queue manager stands: what its owner publishes, or what its files say when nobody runs it."""
     location = there(name, data_path)
     note, holder = _await_start(location), None
-    if (
-        note is not None and note.stage is Stage.STARTING
-    ):  # what was published may be of an earlier process of its number
+    if note is not None and note.stage is Stage.STARTING:  # what was published may be of an earlier process
         text = f"queue manager {name!r} is starting; it says how it stands once it has started. Try again then."
         raise Failure(NOT_AVAILABLE, "AMQ8146E", text)
     for _ in range(MAX_POLLS):  # one that has just been started has not published anything yet
