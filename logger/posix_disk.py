@@ -119,7 +119,9 @@ def _read_holder(fd: int) -> str:
     if found is None:
         return said
     process, command, numbers, host = found.groups(default="")
-    return f"{process}{elsewhere(json.loads(host), numbers)}{command}"
+    with contextlib.suppress(ValueError):  # a damaged line: it is shown as it is
+        return f"{process}{elsewhere(json.loads(host), numbers)}{command}"
+    return said
 
 
 def _with_place(holder: str) -> str:

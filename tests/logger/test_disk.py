@@ -66,6 +66,20 @@ def test_where_the_system_takes_no_advice_nothing_is_forgotten(
         PosixDisk().forget(f"{tmp_path}/f")
 
 
+@pytest.mark.parametrize("host", [r'"\q"', r'"\ud8"', '"a\0b"', '"a'])
+def test_a_lock_file_whose_line_is_damaged_is_held_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    disk, path = PosixDisk(), tmp_path / "lock"
+    monkeypatch.setattr(disks, "LOCK_ATTEMPTS", 3)
+    lock = disk.lock(str(path), "pid 1")
+    path.write_text(f"pid 1 at - on {host}\n")
+    assert disk.locked_by(str(path)) == f"pid 1 at - on {host}"
+    with pytest.raises(LogInUse, match="pid 1"):
+        disk.lock(str(path), "pid 2")
+    lock.release()
+
+
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS, errno.ENOLCK])
 def test_where_there_are_no_locks_nobody_is_said_to_hold_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
