@@ -45,26 +45,24 @@ class Outside:
 
     async def _connected(self) -> Pool:
         """The session; a new one where the last was lost. Raises Unavailable (2018: closed), and as a new `Link`."""
-        running_loop()
+        loop = running_loop()
         if not self._closed:
             self._pool.link.check(self.name)
         if self._pool.link.broken and not self._closed:
-            if self._connecting is None:
-                self._connecting = asyncio.ensure_future(self._connect())
-                self._connecting.add_done_callback(forget)
-            await asyncio.shield(self._connecting)
+            connecting = self._connecting
+            if connecting is None or connecting.done() or connecting.get_loop() is not loop:
+                connecting = self._connecting = asyncio.ensure_future(self._connect())
+                connecting.add_done_callback(forget)
+            await asyncio.shield(connecting)
         self.check_open()
         return self._pool
 
     async def _connect(self) -> None:
         """Make a new session for all who wait for one; to the end if they are cancelled: the next call needs it."""
-        try:
-            replaces = "" if self._pool.link.forked else self._pool.link.token
-            timeout = self._pool.link.timeout
-            link = await in_thread(functools.partial(Link, self._target, self._application, timeout, replaces))
-            self._pool = Pool(self._target, link)
-        finally:
-            self._connecting = None
+        replaces = "" if self._pool.link.forked else self._pool.link.token
+        timeout = self._pool.link.timeout
+        link = await in_thread(functools.partial(Link, self._target, self._application, timeout, replaces))
+        self._pool = Pool(self._target, link)
         if self._closed:
             await self.close()
 

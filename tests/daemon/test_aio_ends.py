@@ -150,6 +150,39 @@ def test_who_gives_up_each_call_sooner_than_one_can_connect_is_connected(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_connecting_that_ended_with_its_event_loop_is_begun_anew(
+    served: Served, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    """Every later call was cancelled, or told that it is of another loop, for as long as the program ran."""
+
+    async def lost() -> qmgr.aio.Connection:
+        qm = await qmgr.aio.connect(NAME, data_path=served.path)
+        await qm.status()
+        await lose(served, qm)
+        pool_of(qm).link.is_lost()
+        asking.append(asyncio.ensure_future(qm.status()))
+        if not cancelled:  # else the loop ends before connecting has taken its first step
+            await asyncio.sleep(0.01)
+        return qm
+
+    async def main(qm: qmgr.aio.Connection) -> None:
+        async with asyncio.timeout(LONG), qm:
+            await qm.status()
+
+    asking = list[asyncio.Task[Any]]()
+    if cancelled:
+        qm = asyncio.run(lost())
+    else:
+        loop = asyncio.new_event_loop()
+        slow_links(monkeypatch)
+        qm = loop.run_until_complete(lost())
+        for task in asyncio.all_tasks(loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.close()
+    asyncio.run(main(qm))
+
+
 def test_a_cancelled_connect_leaves_no_connection(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         made = slow_links(monkeypatch)
