@@ -333,10 +333,12 @@ class _Recovery:
         try:
             disk.sync_dir(target.data_dir)
             mqsini.add(disk, listing, entry, default=False)
-        except OSError:  # perhaps of the last sync, so that it is listed; without a directory it would seem away
+        except (OSError, MQError):  # perhaps of the last sync, so that it is listed
             with contextlib.suppress(OSError, MQError):
                 mqsini.remove(disk, listing, target.name)
-                disk.rename(target.ini, target.unfinished_ini)
+            with contextlib.suppress(OSError, MQError):
+                if mqsini.read(disk, listing).find(target.name) is None:  # else it would seem away without a directory
+                    disk.rename(target.ini, target.unfinished_ini)
             raise
 
     def _clock_lag_us(self, state: ControlState) -> int:

@@ -20,7 +20,7 @@ from logger import at_rest
 from logger import lsn as lsns
 from logger.extent import file_name, linear_number
 from logger.whole_files import make_dirs, replace_file
-from qmgr import ini, locations, repairing
+from qmgr import ini, locations, mqsini, repairing
 from qmgr.errors import AlreadyExists, Damaged, InUse, Mistake, Reason, Unavailable
 from qmgr.migration import migrate_log
 from qmgr.objects import mangle
@@ -653,15 +653,17 @@ def test_a_call_of_the_disk_that_fails_is_told_and_leaves_nothing_half(kind: str
         ("sync_dir", f"{INTO}/qmgrs/{NAME}"),
         *((kind, f"{INTO}/mqs.ini.new") for kind in ("create", "write", "sync", "rename")),
         ("sync_dir", INTO),
+        ("lock", f"{INTO}/mqs.ini.lock"),
     ],
 )
-def test_one_that_can_not_be_listed_is_built_by_the_next_try(kind: str, where: str) -> None:
+@pytest.mark.parametrize("once", [True, False])
+def test_one_that_can_not_be_listed_is_built_by_the_next_try(kind: str, where: str, once: bool) -> None:
     """It was there by then, so that to try again, as it says, was refused."""
     life = told()
     end = records(life)[-1][1]
     for nth in itertools.count(1):
         other = attrs_copy(life, life.disk.snapshot(KEEP_ALL))
-        fault = other.disk.fail(kind, errno.EIO, nth=nth, where=lambda path: path == where)
+        fault = other.disk.fail(kind, errno.EIO, nth=nth, once=once, where=lambda path: path == where)
         with contextlib.suppress(qmgr.Unavailable):
             recover(other, lsn=end)
             assert not fault.fired or kind == "sync_dir"
@@ -670,6 +672,19 @@ def test_one_that_can_not_be_listed_is_built_by_the_next_try(kind: str, where: s
         assert recover(other, lsn=end).lsn == end
         assert f"Name={NAME}" in other.disk.peek(f"{INTO}/mqs.ini").decode()
     assert nth > 1
+
+
+def test_one_that_can_not_be_listed_as_others_change_the_list_is_built_by_the_next_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    life = told()
+    end = records(life)[-1][1]
+    monkeypatch.setattr(mqsini, "LOCK_TRIES", 2)
+    life.disk.locks[f"{INTO}/mqs.ini.lock"] = "pid 1"
+    with pytest.raises(InUse, match=r"mqs\.ini is being changed"):
+        recover(life, lsn=end)
+    life.disk.locks.clear()
+    assert recover(life, lsn=end).lsn == end
 
 
 def test_one_that_is_refused_takes_nothing_from_another_that_builds_there() -> None:
