@@ -5,7 +5,7 @@ import argparse
 import qmgr
 from qmgr import locations
 from qmgr.cli import access
-from qmgr.cli.command import WHERE_FULL, Command, Failure, Parser
+from qmgr.cli.command import NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
 from qmgr.creation import keep_deleted
 from qmgr.errors import InUse, Reason, Unavailable
 
@@ -27,6 +27,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         qmgr.delete(args.name, data_path=args.data_path)
     except InUse as exc:
+        if not exc.name:  # it is mqs.ini that somebody else has
+            raise
         raise Failure(RUNNING, "AMQ7005E", access.held(args.name, exc)) from exc
     except Unavailable as exc:
         if exc.reason is not Reason.Q_MGR_NAME_ERROR:
@@ -42,7 +44,12 @@ COMMAND = Command(
     notes="It must not be running. This can't be undone.",
     usage="[-z] [--data-path dir] QMgrName",
     example="dltmqm QM1",
-    codes={RUNNING: "the queue manager is running", UNKNOWN: "the queue manager does not exist", **WHERE_FULL},
+    codes={
+        RUNNING: "the queue manager is running",
+        NOT_AVAILABLE: "somebody else has mqs.ini",
+        UNKNOWN: "the queue manager does not exist",
+        **WHERE_FULL,
+    },
     options=options,
     run=run,
     quiet=True,

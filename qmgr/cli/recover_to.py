@@ -73,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
     except Mistake as exc:
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", str(exc)) from exc
     except InUse as exc:
+        if not exc.name:  # it is mqs.ini that somebody else has
+            raise
         raise access.still_runs(name, exc) from exc
     except Unavailable as exc:
         system = exc.__cause__

@@ -21,7 +21,7 @@ import pytest
 import qmgr
 from logger.errors import LogError
 from logger.posix_disk import PosixDisk
-from qmgr import locations, migration, ownership, pointintime, repairing
+from qmgr import locations, migration, mqsini, ownership, pointintime, repairing
 from qmgr.cli import access, dspmq
 from qmgr.cli.command import Command, explain
 from qmgr.cli.main import commands, help_text, qm
@@ -880,6 +880,21 @@ def test_a_running_queue_manager_is_shown_and_left_alone(run: Run, owner: subpro
         assert f"pid {owner.pid}" in done.stderr
     assert run("dmpmqlog -m QM1").returncode == 0
     assert owner.poll() is None
+
+
+@pytest.mark.parametrize("words", ["dltmqm A", "recover-to -m A --into {}/then --time 2099-01-01T00:00:00"])
+def test_a_list_that_is_being_changed_is_not_taken_for_a_queue_manager_that_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data: Path, run: Run, words: str
+):
+    assert run(f"crtmqm -ll {SMALL} A").returncode == 0
+    assert run("dspmqtrn -m A").returncode == 102  # it has been started
+    monkeypatch.setenv("QMGR_DATA_PATH", str(data))
+    monkeypatch.setattr(mqsini, "LOCK_TRIES", 1)
+    for root in (data, data / "then"):
+        root.mkdir(exist_ok=True)
+        PosixDisk().lock(f"{root}/mqs.ini.lock", "pid 4711")
+    assert qm(shlex.split(words.format(data))) == 40
+    assert capsys.readouterr().err.startswith("AMQ8146E: mqs.ini is being changed: ")
 
 
 def test_a_killed_queue_manager_ended_unexpectedly(run: Run, owner: subprocess.Popen[str]):
