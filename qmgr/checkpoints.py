@@ -94,7 +94,7 @@ class Checkpoints:
         """Take a checkpoint; the main thread lets another do it, as an interrupt would stop the queue manager."""
         if self.background and not clean and threading.current_thread() is threading.main_thread():
             self.thread = ShieldedWorker(lambda: self._take_and_report(on_taken), f"CHECKPOINT-{self._engine.name}")
-            with contextlib.suppress(RuntimeError):  # where there can be no more threads
+            with contextlib.suppress(RuntimeError, MemoryError):  # where there can be no more threads
                 self.thread.start()
             if self.thread.started:
                 self.thread.wait()

@@ -1,4 +1,4 @@
-"""Threads: which one has begun something, and whether it is still there; and calls that no interrupt strikes.
+"""Threads: how each is started; which one has begun something, and is it still there; calls that no interrupt strikes.
 
 The number of a thread does not tell: the system gives it to the next one that is started.
 """
@@ -6,10 +6,75 @@ The number of a thread does not tell: the system gives it to the next one that i
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from logger.condition import Event
 
 Alive = Callable[[], object]  # gives something as long as the thread is there, and None from then on
+
+
+class _Birth:
+    """Whether a thread has made its first step: in place of the Event for which `threading.Thread.start` waits."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._told = threading.Lock()
+        self._told.acquire()
+        self._death: object = None
+
+    def watch(self, first: object) -> None:
+        """The thread will call this, and let go of it when it is over: that is told without a frame of Python's."""
+        self._death = weakref.ref(first, partial(self._told.__exit__, None, None))
+
+    def set(self) -> None:
+        self._set = True
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def say_begun(self) -> None:
+        self._death = None
+        self._told.release()
+
+    def wait(self) -> None:
+        self._told.acquire()
+        if self._death is not None:
+            raise MemoryError("no memory for a thread")
+
+    def _at_fork_reinit(self) -> None:
+        """`threading` calls this in the child of a fork, where nobody waits."""
+
+
+class Thread(threading.Thread):
+    """A daemon thread, whose call begins if `start` returns.
+
+    A new thread that finds no memory dies before its first step, and `threading.Thread.start` waits for that for ever:
+    a listener would accept nobody any more, even when there is memory again.
+    """
+
+    def __init__(self, call: Callable[[], object], name: str) -> None:
+        super().__init__(target=call, name=name, daemon=True)
+        self._started = _Birth()
+
+    @property
+    def _bootstrap(self) -> Any:
+        """What the system's thread calls; `threading.Thread.start` asks for it once, and keeps no hold of it."""
+        first = super()._bootstrap  # type: ignore[misc]
+        self._started.watch(first)
+        return first
+
+    def start(self) -> None:
+        """Raises RuntimeError, MemoryError where there can be no more threads."""
+        try:
+            super().start()
+        except MemoryError:
+            threading._limbo.pop(self, None)  # type: ignore[attr-defined]  # else it would be kept there for ever
+            raise
+
+    def run(self) -> None:
+        self._started.say_begun()
+        super().run()
 
 
 class Worker:
@@ -20,7 +85,7 @@ class Worker:
 
     def __init__(self, call: Callable[[], object], name: str) -> None:
         self._call = call
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = Thread(self._run, name)
         self.started = False
         self.over = Event()
 
@@ -31,7 +96,7 @@ class Worker:
             self.over.set()
 
     def start(self) -> None:
-        """Raises RuntimeError where there can be no more threads."""
+        """Raises RuntimeError, MemoryError where there can be no more threads."""
         self._thread.start()
         self.started = True
 

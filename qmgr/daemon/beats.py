@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from logger.clock import Clock
+from qmgr.threads import Thread
 
 NEVER = 1 << 63  # nanoseconds
 
@@ -34,7 +35,7 @@ class Beats:
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._ended = False
-        self._thread = threading.Thread(target=self._run, name="qmgr beats", daemon=True)
+        self._thread = Thread(self._run, "qmgr beats")
 
     def start(self) -> None:
         self._thread.start()

@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
+from qmgr.threads import Thread
+
 STACK_BYTES = 512 << 10  # of a thread; only what it uses is taken
 IDLE_TIMEOUT_S = 2.0  # of a thread that waits for more to do
 
@@ -12,9 +14,9 @@ Work = Callable[[], None]
 _starting = threading.Lock()
 
 
-def start_thread(work: Work, name: str) -> threading.Thread:
-    """A thread with a small stack, of which there may be thousands."""
-    thread = threading.Thread(target=work, name=name, daemon=True)
+def start_thread(work: Work, name: str) -> Thread:
+    """A thread with a small stack, of which there may be thousands. Raises RuntimeError, MemoryError."""
+    thread = Thread(work, name)
     with _starting:
         usual = threading.stack_size(STACK_BYTES)
         try:

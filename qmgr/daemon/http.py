@@ -29,6 +29,7 @@ from qmgr.daemon.tls import certified, context_of, say_why
 from qmgr.errors import IniError, MQError, NotAuthorized
 from qmgr.infos import Peer
 from qmgr.session import AllRights, Rights, ServiceFace, Session
+from qmgr.threads import Thread
 
 METHODS = "GET, HEAD, POST, DELETE, OPTIONS"  # of all that a listener has
 CHUNK_BYTES = 65_536
@@ -58,9 +59,7 @@ class HttpListener:
         listening = sockets.listen_tcp(self.config.address, self.config.port)
         self._socket = listening
         self.address = listening.getsockname()[:2]
-        threading.Thread(
-            target=self._accept, args=(listening,), name=f"LISTENER-{self.config.name}", daemon=True
-        ).start()
+        Thread(partial(self._accept, listening), f"LISTENER-{self.config.name}").start()
 
     def _accept(self, listening: socket.socket) -> None:
         service, name = self.service, self.config.name
@@ -85,7 +84,7 @@ class HttpListener:
                 self.forget(connection)
                 continue
             try:
-                threading.Thread(target=connection.run, name=f"HTTP-{address[1]}", daemon=True).start()
+                Thread(connection.run, f"HTTP-{address[1]}").start()
             except (RuntimeError, MemoryError):  # the system has no more threads
                 connection.close()
                 self.forget(connection)

@@ -273,7 +273,7 @@ class Clients:
         """In a thread of its own, since the log may have to be waited for; other clients go at the same time."""
         try:
             start_thread(lambda: self.end(client), "qmgr client end")
-        except RuntimeError:  # the system has no more threads
+        except (RuntimeError, MemoryError):  # the system has no more threads
             self.end(client)
 
     def find(self, token: bytes) -> Client:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from qmgr.daemon.hands import Hands
 from qmgr.manager import QueueManager
+from qmgr.threads import Thread
 
 Callback = Callable[[Exception | None], None]
 Result = TypeVar("Result")
@@ -33,7 +34,7 @@ class Forcer:
         self._served: list[Callback] = []  # they wait for the force that is under way
         self._busy = False  # with a force, or about to begin one
         self._work: SimpleQueue[int | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="FORCER", daemon=True)
+        self._thread = Thread(self._run, "FORCER")
         self._thread.start()
 
     def ask(self, lsn: int, callback: Callback) -> None:
@@ -87,7 +88,7 @@ class LoopThread:
         self.loop = asyncio.new_event_loop()
         self.forcer = Forcer(force, self.loop)
         self.hands = Hands("qmgr listener call")
-        self._thread = threading.Thread(target=self.loop.run_forever, name="LISTENERS", daemon=True)
+        self._thread = Thread(self.loop.run_forever, "LISTENERS")
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:

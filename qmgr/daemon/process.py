@@ -26,6 +26,7 @@ from qmgr.daemon.wakeups import Wakeups
 from qmgr.errors import IniError
 from qmgr.life import Stage
 from qmgr.manager import QueueManager
+from qmgr.threads import Thread
 
 NOTHING, QUIESCE, IMMEDIATE, KILL = range(4)
 STEPS = {"quiesce": QUIESCE, "immediate": IMMEDIATE, "preemptive": KILL}
@@ -166,9 +167,9 @@ class Daemon:
             self._wakeups.say(Done(name, error))
 
         if not self._last_task:
-            threading.Thread(target=self._do_tasks, name="qmgr tasks", daemon=True).start()
+            Thread(self._do_tasks, "qmgr tasks").start()
         elif self._last_task not in self._done:
-            threading.Thread(target=run, name=name, daemon=True).start()
+            Thread(run, name).start()
             return
         self._last_task = name
         self._tasks.put(run)

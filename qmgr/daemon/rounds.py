@@ -21,6 +21,7 @@ from qmgr.daemon.hands import Hands, start_thread
 from qmgr.logged import never_wait_for_room
 from qmgr.session import ServiceFace
 from qmgr.sockets import Gone
+from qmgr.threads import Thread
 
 ROUNDS_PER_FORCE = 8  # at most
 SPIN_NS = 100_000  # within which a client often sends its next call; to sleep and be woken takes as long
@@ -59,7 +60,7 @@ class Rounds:
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._contended = 0  # forces until a call counts as alone, for which the disk begins at once
         self._ended = False
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
 
     def start(self) -> None:
         self._thread = self._begin()
@@ -92,7 +93,7 @@ class Rounds:
         for calls in left:
             calls.end(None)
 
-    def _begin(self) -> threading.Thread:
+    def _begin(self) -> Thread:
         """A thread with a turn. Raises RuntimeError, MemoryError where the system has no more."""
         turn = _Turn(self.relieve)
         return start_thread(lambda: self._run(turn), "qmgr client rounds")

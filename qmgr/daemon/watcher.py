@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from qmgr import sockets
 from qmgr.sockets import Socket
+from qmgr.threads import Thread
 
 
 class Watch:
@@ -35,7 +36,7 @@ class Watcher:
         self._wake, self._woken = sockets.pair()
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._ended = False
-        self._thread = threading.Thread(target=self._run, name="qmgr client watcher", daemon=True)
+        self._thread = Thread(self._run, "qmgr client watcher")
 
     def start(self) -> None:
         self._thread.start()

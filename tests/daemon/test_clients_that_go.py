@@ -228,9 +228,9 @@ def test_the_session_goes_on_when_a_socket_of_a_call_is_lost(served: Served) -> 
     raw.close()
 
 
-@pytest.mark.parametrize("threads", [True, False], ids=["a thread", "no thread"])
+@pytest.mark.parametrize("error", [None, RuntimeError("can't start new thread"), MemoryError()])
 def test_rows_64_and_74_when_the_anchor_is_lost_calls_that_wait_are_given_up(
-    served: Served, monkeypatch: pytest.MonkeyPatch, threads: bool
+    served: Served, monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
     """The other sockets are closed, so that their client hears of it too; also where the system has no threads."""
     raw = Raw(served.path)
@@ -240,9 +240,10 @@ def test_rows_64_and_74_when_the_anchor_is_lost_calls_that_wait_are_given_up(
     waits(served, "B")
 
     def none_left(work: object, name: str) -> None:
-        raise RuntimeError("can't start new thread")
+        assert error is not None
+        raise error
 
-    if not threads:
+    if error is not None:
         monkeypatch.setattr("qmgr.daemon.local.start_thread", none_left)
     raw.anchor.close()
     assert raw.calls.is_closed()

@@ -1,0 +1,78 @@
+"""Threads that can't be started, or die before their first step: nobody waits for them."""
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from qmgr.threads import Thread
+
+START = "_start_joinable_thread" if sys.version_info >= (3, 13) else "_start_new_thread"
+SCARCE = """
+import resource, threading
+from qmgr.threads import Thread
+begun, died = [], 0
+Thread(lambda: begun.append(1), "the first").start()
+resource.setrlimit(resource.RLIMIT_AS, (1 << 20, resource.RLIM_INFINITY))
+for _ in range(100):
+    try:
+        Thread(lambda: begun.append(1), "one for which there is no memory").start()
+    except MemoryError:
+        died += 1
+    except RuntimeError:  # there was none for its stack
+        pass
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+last = Thread(lambda: begun.append(1), "the last")
+last.start()
+last.join()
+print(died, len(begun), threading.active_count())
+"""
+
+
+def test_a_thread_that_dies_before_its_first_step_is_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[int] = []
+    thread = Thread(lambda: called.append(1), "dies")
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading, START, lambda first, *rest, **how: None)
+        with pytest.raises(MemoryError, match="no memory for a thread"):
+            thread.start()
+    assert thread not in threading.enumerate() and not thread.is_alive() and not called
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
+def test_a_thread_that_the_system_refuses_is_no_thread(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(*given: Any, **how: Any) -> None:
+        raise error
+
+    thread = Thread(lambda: None, "refused")
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading, START, refuse)
+        with pytest.raises(type(error)):
+            thread.start()
+    assert thread not in threading.enumerate() and not thread.is_alive()
+
+
+def test_what_a_thread_is_to_do_has_begun_when_its_start_returns() -> None:
+    called, go_on = threading.Event(), threading.Event()
+
+    def call() -> None:
+        called.set()
+        go_on.wait(20)
+
+    thread = Thread(call, "lives")
+    thread.start()
+    assert called.wait(20) and thread.is_alive() and thread in threading.enumerate()
+    go_on.set()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="its limit of the address space")
+def test_where_the_address_space_is_used_up_threads_fail_and_start_again_when_there_is_room() -> None:
+    """The real thing: the stack of a thread that has ended is there for the next one, and nothing else is."""
+    ended = subprocess.run([sys.executable, "-c", SCARCE], capture_output=True, text=True, timeout=60)
+    died, begun, there = map(int, ended.stdout.split())
+    assert died > 0, ended
+    assert begun >= 2 and there == 1
