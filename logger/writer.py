@@ -53,7 +53,7 @@ class Writer(GroupCommit):
 
     __slots__ = (
         *("_always", "_begun_at_ns", "_clock", "_config", "_control", "_control_lock", "_disk", "_elapsed_ns"),
-        *("_extent_bytes", "_extents", "_image", "_image_only", "_image_state", "_only_home", "_output"),
+        *("_extent_bytes", "_extents", "_guard", "_image", "_image_only", "_image_state", "_only_home", "_output"),
         *("_owned_until", "_seed", "_spare", "_state", "_stats", "_triple", "_unsynced", "_unsynced_spare"),
         *("buffer", "durable", "epoch", "moved_directory", "space"),
     )
@@ -86,6 +86,7 @@ class Writer(GroupCommit):
         self._only_home = NO_PAGE  # the partial page whose durable bytes are at home only, and in no spare page
         self._image_only = False  # what was prepared is one page, in `_image`; else it is in `_output`
         self._image = disk.buffer(PAGE)
+        self._guard = disk.buffer(PAGE)  # of the output's guard: where memory has run out, the log can still be written
         self._image_state: ImageState = 0, 0, 0, None
         self._begun_at_ns = 0
         self.moved_directory: Callable[[], str] = str  # a directory of the queue manager that has left its path, or ""
@@ -271,8 +272,9 @@ class Writer(GroupCommit):
 
     def _sealed(self, pages: memoryview, page: int, tail: int) -> memoryview:
         """A version for a spare page of the first of `pages`, up to the LSN `tail`."""
-        image = self._disk.buffer(PAGE)
+        image = self._guard
         image[: tail - page] = pages[: tail - page]
+        image[tail - page :] = bytes(PAGE - (tail - page))
         integrity.seal_spare(image, page, tail, self.epoch, crc32(image[: tail - page], self._seed))
         return image
 

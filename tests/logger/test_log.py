@@ -995,6 +995,26 @@ def test_a_page_that_is_only_at_home_is_copied_before_a_force_that_writes_over_i
     assert restarted(disk, Loss(seed=seed, sectors="noise"))[:2] == kept
 
 
+def test_a_log_is_written_where_memory_has_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a page that is only at home is copied first: a failed write would end the queue manager."""
+    disk, log = made()
+    kept = [b"the extent is taken" + bytes(3000)]
+    log.force(append(log, kept[0]))
+
+    def none(size: int) -> memoryview:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(disk, "buffer", none)
+    guards = 0
+    for n in range(40):
+        kept.append(b"%d" % n + bytes(997 * n % 4500))
+        guards += log._only_home == log.buffer.base
+        log.force(append(log, kept[-1]))
+    assert guards > 2
+    monkeypatch.undo()
+    assert restarted(disk, LOSE_ALL) == kept
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("first", [1, 2], ids=["one spare page", "both spare pages"])
 def test_row_07_the_spare_page_that_a_long_force_ended_in_is_not_the_next_one_written(seed: int, first: int) -> None:
