@@ -40,7 +40,7 @@ class _Birth:
     def wait(self) -> None:
         self._told.acquire()
         if self._death is not None:
-            raise MemoryError("no memory for a thread")
+            raise MemoryError
 
     def _at_fork_reinit(self) -> None:
         """`threading` calls this in the child of a fork, where nobody waits."""
@@ -65,12 +65,12 @@ class Thread(threading.Thread):
         return first
 
     def start(self) -> None:
-        """Raises RuntimeError, MemoryError where there can be no more threads."""
+        """Raises RuntimeError where there can be no more threads."""
         try:
             super().start()
-        except MemoryError:
+        except MemoryError as exc:
             threading._limbo.pop(self, None)  # type: ignore[attr-defined]  # else it would be kept there for ever
-            raise
+            raise RuntimeError("can't start new thread, since there is no memory for it") from exc
 
     def run(self) -> None:
         self._started.say_begun()
@@ -96,7 +96,7 @@ class Worker:
             self.over.set()
 
     def start(self) -> None:
-        """Raises RuntimeError, MemoryError where there can be no more threads."""
+        """Raises RuntimeError where there can be no more threads."""
         self._thread.start()
         self.started = True
 

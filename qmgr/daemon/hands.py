@@ -15,7 +15,7 @@ _starting = threading.Lock()
 
 
 def start_thread(work: Work, name: str) -> Thread:
-    """A thread with a small stack, of which there may be thousands. Raises RuntimeError, MemoryError."""
+    """A thread with a small stack, of which there may be thousands. Raises RuntimeError."""
     thread = Thread(work, name)
     with _starting:
         usual = threading.stack_size(STACK_BYTES)

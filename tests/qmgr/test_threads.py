@@ -3,10 +3,12 @@
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import qmgr
 from qmgr.threads import Thread
 
 START = "_start_joinable_thread" if sys.version_info >= (3, 13) else "_start_new_thread"
@@ -19,10 +21,8 @@ resource.setrlimit(resource.RLIMIT_AS, (1 << 20, resource.RLIM_INFINITY))
 for _ in range(100):
     try:
         Thread(lambda: begun.append(1), "one for which there is no memory").start()
-    except MemoryError:
-        died += 1
-    except RuntimeError:  # there was none for its stack
-        pass
+    except RuntimeError as exc:
+        died += "no memory" in str(exc)  # else there was none for its stack
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
 last = Thread(lambda: begun.append(1), "the last")
 last.start()
@@ -36,7 +36,7 @@ def test_a_thread_that_dies_before_its_first_step_is_no_thread(monkeypatch: pyte
     thread = Thread(lambda: called.append(1), "dies")
     with monkeypatch.context() as scarce:
         scarce.setattr(threading, START, lambda first, *rest, **how: None)
-        with pytest.raises(MemoryError, match="no memory for a thread"):
+        with pytest.raises(RuntimeError, match="can't start new thread, since there is no memory for it"):
             thread.start()
     assert thread not in threading.enumerate() and not thread.is_alive() and not called
 
@@ -49,9 +49,21 @@ def test_a_thread_that_the_system_refuses_is_no_thread(monkeypatch: pytest.Monke
     thread = Thread(lambda: None, "refused")
     with monkeypatch.context() as scarce:
         scarce.setattr(threading, START, refuse)
-        with pytest.raises(type(error)):
+        with pytest.raises(RuntimeError, match="can't start new thread"):
             thread.start()
     assert thread not in threading.enumerate() and not thread.is_alive()
+
+
+def test_a_queue_manager_whose_thread_dies_before_its_first_step_is_not_started(
+    real: Callable[..., qmgr.QueueManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real().end()
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading, START, lambda first, *rest, **how: None)
+        with pytest.raises(qmgr.Unavailable, match=r"no thread for it .*no memory for it\); raise the limit") as caught:
+            real()
+    assert caught.value.reason == qmgr.Reason.STORAGE_NOT_AVAILABLE
+    real().end()
 
 
 def test_what_a_thread_is_to_do_has_begun_when_its_start_returns() -> None:
