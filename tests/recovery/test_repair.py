@@ -757,6 +757,21 @@ def test_an_extent_in_the_archive_that_can_not_be_read_for_now_is_not_missing(co
             mended(fork, "extent_in_the_archive", past.last)
 
 
+def test_a_bad_block_costs_less_in_a_copy_with_zeros_for_it_than_the_file_moved_away(killed: Past) -> None:
+    """As the manual says, of what there is twice, and of the header pages of extents."""
+    headers = [(path, 0) for path in killed.sequences.values()]
+    for path, at in [(CONTROL, 0), (CONTROL, control.COPY_BYTES), (NEWEST, 0), (PREVIOUS, 0), *headers]:
+        life = killed.fork()
+        whole = life.disk.peek(path)
+        whole += bytes(-len(whole) % PAGE)
+        life.disk.poke(path, whole[:at] + bytes(PAGE) + whole[at + PAGE :])
+        goes_on(life, killed.last)
+    _, path = killed.middle
+    life = killed.fork()
+    life.disk.remove(path)
+    assert check(life).examination.lost is not None
+
+
 def test_a_log_that_is_cut_where_its_checkpoint_begins_an_extent() -> None:
     """What is left of a linear log is history only."""
     life = Life(LINEAR)
