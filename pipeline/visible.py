@@ -94,8 +94,11 @@ class _Reading:
         self._first = self._history.reaches_back_to(sequence) * self._size  # from there on all is there
         at, whole = self._begin(self._range.start)
         place = self._places.get(at // self._size)
-        if not anew and (place is None or not self._disk.exists(place.path)):  # the oldest goes first
+        gone = place is None or not self._disk.exists(place.path)  # the oldest goes first
+        if not anew and (gone or not whole):
             return self._start(anew=True)
+        if not whole:  # what the disk could not read just now is not missing
+            self._history.refuse_unread(self._first // self._size - 1)
         return at, whole
 
     def _begin(self, at: int) -> tuple[int, bool]:

@@ -210,6 +210,8 @@ class _Scan:
         self.reached = self._since.lsn, self._since.count  # behind the message that came last
         self._until, self._until_us = self._end(end)
         self._at, whole = self._begin(self._since.lsn)
+        if not whole:  # what the disk could not read just now is not missing
+            self._history.refuse_unread(self._first // self._extent_bytes - 1)
         self._resync = True  # the rest of a record may come first
         self._puts = PutTracker(self._number, self._at, whole=whole)
         self._over = False

@@ -1,5 +1,6 @@
 """Queues as tables and streams: what a browse shows, and what the log tells, as it is told by a replay."""
 
+import errno
 import pickle
 import random
 import shutil
@@ -437,6 +438,40 @@ def test_a_unit_of_work_whose_beginning_is_gone_is_refused_or_left_out(tmp_path:
         with pytest.raises(LogError, match=r"can't be told whole: .* reaches back to .*leaveOutIncomplete=true"):
             between(one, begin, end)
         assert [row["body"] for row in between(brave, begin, end)] == [b"whole"]
+
+
+def test_a_unit_of_work_is_not_left_out_for_an_extent_that_can_not_be_read_just_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path, "A", "B") as qm:
+        unit = qm.begin()
+        unit.put("A", b"its first")
+        qm.put("B", b"x")
+        qm.advance_log()
+        qm.checkpoint()  # whose head lies in the extent that can't be read
+        behind = finding.find(str(tmp_path), NAME).end()
+        unit.put("A", b"its second")
+        unit.commit()
+        qm.put("A", b"whole")
+    files = finding.find(str(tmp_path), NAME)
+    first, *_ = files.history(PosixDisk()).places().values()
+    one = opened(tmp_path, leaveOutIncomplete="true")
+    [partition] = one.partitions({"lsn": behind}, {"lsn": one.log().end()})
+    visible._histories.clear()  # a worker's, which has read nothing yet
+    open_read = PosixDisk.open_read
+
+    def failing(disk: PosixDisk, path: str) -> Any:
+        if path == first.path:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return open_read(disk, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PosixDisk, "open_read", failing)
+        for _ in range(2):  # the second by what the first has found
+            with pytest.raises(LogError, match=rf"Input/output error: {first.path}"):
+                list(one.read(partition))
+    rows = [row for batch in one.read(partition) for row in batch.to_pylist()]
+    assert [row["body"] for row in rows] == [b"its first", b"its second", b"whole"]
 
 
 def test_a_commit_in_an_extent_that_does_not_name_the_queue_is_told() -> None:

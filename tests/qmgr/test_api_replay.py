@@ -510,6 +510,24 @@ def test_units_of_work_that_began_before_the_log_that_is_there_are_left_out_whol
         told(qm, "A", first // extent_bytes * extent_bytes)
 
 
+def test_an_extent_that_can_not_be_read_just_now_makes_no_bookmark_too_old() -> None:
+    world = linear()
+    qm = world.qm
+    with qm.begin() as unit:
+        unit.put("A", b"first")
+        fill(qm, 1)
+        behind = qm.status().log.tail
+        unit.put("A", b"second")
+    fill(qm, 3)
+    sequence = behind // qm.status().log.config.extent_bytes
+    before = f"{active_directory(world)}/S{sequence - 2:07d}.LOG"
+    start = sequence * qm.status().log.config.extent_bytes
+    world.disk.fail("open", errno.EIO, where=lambda path: path == before)
+    with pytest.raises(qmgr.Unavailable, match=rf"{before}.*replay from the last bookmark"):
+        told(qm, "A", start)
+    assert told(qm, "A", start) == [b"first", b"second"]
+
+
 def test_a_missing_extent_is_named_and_never_jumped(world: World) -> None:
     qm = world.qm
     history = a_history(world)
