@@ -102,7 +102,9 @@ def _known_of(log: LogFiles, disk: Disk) -> _Known:
     key = log.log_id, log.directories
     known = _known.get(key)
     if known is None or (known.last is not None and _header_at(log, known.last[0], disk) != known.last[1]):
-        first = min(log.history(disk).places(), default=0)
+        history = log.history(disk)
+        first = min(history.places(), default=0)
+        history.refuse_unread(first - 1)  # what the disk could not read just now may have names that nothing else has
         _known[key] = _Known(first * log.extent_bytes, {}, catalogued=first == 1)
     return _known[key]
 

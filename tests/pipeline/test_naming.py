@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import attrs
+import pytest
 
 import qmgr
 from logger.disk import Disk
@@ -31,6 +32,23 @@ def test_what_there_is_of_a_log_names_the_queues_by_the_first_image_of_all_defin
     log = finding.find(ACTIVE, disk=disk)
     assert set(naming.named(log, log.end(disk=disk), disk).names.values()) >= {"A", "B", "C.D"}
     assert {row["object"] for row in told(log, disk) if row["kind"] == "PUT"} >= {"A", "B"}
+
+
+def test_an_extent_that_can_not_be_read_just_now_is_not_without_names() -> None:
+    """The process that had looked just then knew no better afterwards."""
+    works = a_log()
+    works.world.start()
+    works.stop()
+    log, disk = works.log(), works.world.disk
+    end = log.end(disk=disk)
+    naming._known.clear()
+    names = naming.named(log, end, disk).names
+    naming._known.clear()
+    oldest = next(iter(log.history(disk).places().values())).path
+    disk.fail("open", errno.EIO, where=lambda path: path == oldest)
+    with pytest.raises(OSError, match=oldest):
+        naming.named(log, end, disk)
+    assert naming.named(log, end, disk).names == names
 
 
 def test_a_queue_that_nothing_names_has_no_name(indexed: tuple[Works, list[Row]]) -> None:
