@@ -166,13 +166,18 @@ class Log(Writer):
             return claims.away(self._disk, config.archive_directory, self._state.log_id, config.path)
         return ""
 
-    def reaches_back_to(self) -> int:
-        """The LSN from which on all of it is still there, whether a restart needs it or not. Raises OSError."""
+    def reaches_back_to(self, *, surely: bool = False) -> int:
+        """The LSN from which on all of it is still there, whether a restart needs it or not. Raises OSError.
+
+        `surely`: also where the extent before is there and can't be read just now.
+        """
         sequence = self._state.head // self._extent_bytes
         if self._state.log_type is LogType.LINEAR:
             history = self.history()
             history.places()
             sequence = history.reaches_back_to(sequence)
+            if surely:
+                history.refuse_unread(sequence - 1)
         else:
             while self._extents.holds(sequence - 1):  # a part of the ring that was not used again yet
                 sequence -= 1

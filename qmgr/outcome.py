@@ -68,22 +68,27 @@ def outcome(engine: Engine, needs: LogNeeds, number: int, since: int = 0) -> Uow
 
 
 def _search_repeatedly(engine: Engine, number: int, since: int, tail: int) -> UowState | None:
-    """What `_search` finds, searching again where a circular log has written over what was being read."""
+    """What `_search` finds, searching again where a circular log has written over what was being read.
+
+    Also where a look at the directories has left out what the disk could not read just then. Raises OSError.
+    """
     for _ in range(MAX_SEARCHES):
         first = engine.log.reaches_back_to()
         try:
-            return _search(engine, number, since, tail)
+            found = _search(engine, number, since, tail, first)
         except LogDamaged:
-            if engine.log.reaches_back_to() == first:  # a part is missing
+            if engine.log.reaches_back_to(surely=True) == first:  # a part is missing
                 break
+        else:
+            if found is not None or engine.log.reaches_back_to(surely=True) >= first:
+                return found
     return None
 
 
-def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | None:
-    """What the log says; None where it may not reach back to where the unit began. Raises LogDamaged, OSError."""
+def _search(engine: Engine, number: int, since: int, tail: int, first: int) -> UowState | None:
+    """What the log says from `first` on; None where it may not reach back to where the unit began. Raises LogDamaged, OSError."""
     log = engine.log
     epoch, size = number // NUMBERS_PER_EPOCH, log.state.extent_bytes
-    first = log.reaches_back_to()
     lowest = max(since, first)
     whole = first <= since <= tail  # is all that the unit has logged among what is read?
     with contextlib.closing(log.live_reader()) as reader:
@@ -104,7 +109,7 @@ def _search(engine: Engine, number: int, since: int, tail: int) -> UowState | No
             if began_behind:
                 whole = True
                 break
-    if not whole or log.reaches_back_to() > start or number <= engine.state.forgotten:
+    if not whole or log.reaches_back_to(surely=True) > start or number <= engine.state.forgotten:
         return None  # it may have been committed
     return BACKED_OUT
 

@@ -441,6 +441,32 @@ def test_no_outcome_is_hidden_by_the_ends_of_extents() -> None:
     assert {number: qm.outcome(number) for number in expected} == expected
 
 
+@pytest.mark.parametrize("kind", ["open", "read"])
+def test_an_extent_that_can_not_be_read_just_now_hides_no_outcome(kind: str) -> None:
+    world = World(log_type="linear", log_secondary_files=14)
+    qm = world.qm
+    for name in ("A", "B"):
+        qm.define_queue(name)
+    unit = qm.begin()
+    unit.put("A", b"x")
+    unit.commit()
+    while qm._log.buffer.tail < 5 * qm._log.state.extent_bytes:
+        qm.put("B", bytes(50_000))
+        qm.get("B")
+        qm.checkpoint()
+    forget(qm)
+    assert qm.outcome(unit.id) is UowState.COMMITTED
+    paths = [place.path for place in qm._log.history().places().values()]
+    for path in paths[:-1]:
+        for nth in range(1, 9):
+            world.disk.fail(kind, errno.EIO, nth=nth, where=path.__eq__)
+            try:
+                assert qm.outcome(unit.id) is UowState.COMMITTED
+            except Unavailable as exc:
+                assert path in str(exc)
+            world.disk.heal()
+
+
 def test_what_is_written_over_while_it_is_read_hides_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small circular log: others fill it while the outcome is looked for from the last checkpoint on."""
     world = World(log_primary_files=6)
