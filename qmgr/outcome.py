@@ -86,7 +86,10 @@ def _search_repeatedly(engine: Engine, number: int, since: int, tail: int) -> Uo
 
 
 def _search(engine: Engine, number: int, since: int, tail: int, first: int) -> UowState | None:
-    """What the log says from `first` on; None where it may not reach back to where the unit began. Raises LogDamaged, OSError."""
+    """What the log says from `first` on; None where that may not reach back to where the unit began.
+
+    Raises LogDamaged, OSError.
+    """
     log = engine.log
     epoch, size = number // NUMBERS_PER_EPOCH, log.state.extent_bytes
     lowest = max(since, first)
