@@ -118,9 +118,15 @@ def log_ids(disk: Disk, directory: str) -> set[bytes]:
 
 
 def delete(disk: Disk, directory: str) -> None:
-    """Delete the log in `directory`: the files that a log has, and nothing else; not an archive in another place."""
-    for held in (active_path(directory), f"{directory}/archive"):
-        if claimed_by_another(disk, directory, held):
+    """Delete the log in `directory`: the files that a log has, and nothing else; not an archive in another place.
+
+    Nor one that another log has claimed, or somebody where nothing says any more which log this was: a deletion that
+    was interrupted has been there by then.
+    """
+    mine = log_ids(disk, directory)
+    for held in (f"{directory}/archive", active_path(directory)):  # the latter may say whose the former is
+        owners = claims.owners(disk, held)
+        if owners and owners.isdisjoint(mine):
             continue
         for name in disk.list(held):
             if is_extent_or_index(name) or REUSABLE.fullmatch(name) or claims.MARK.fullmatch(name):

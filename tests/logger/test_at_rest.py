@@ -60,8 +60,9 @@ def test_an_archive_below_the_log_that_is_another_logs_stays() -> None:
     make_dirs(disk, ARCHIVE)
     claims.claim(disk, ARCHIVE, THEIRS, "the log of QM2")
     disk.poke(f"{ARCHIVE}/{name(1)}", content(1, log_id=THEIRS))
-    at_rest.delete(disk, "/log")
-    assert disk.files("/") == [f"{ARCHIVE}/{claims.mark_name(THEIRS)}", f"{ARCHIVE}/{name(1)}"]
+    for _ in range(2):  # again: it was interrupted behind that
+        at_rest.delete(disk, "/log")
+        assert disk.files("/") == [f"{ARCHIVE}/{claims.mark_name(THEIRS)}", f"{ARCHIVE}/{name(1)}"]
 
 
 def test_whose_a_log_is_its_extents_say_where_the_control_file_does_not() -> None:
