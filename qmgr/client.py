@@ -22,7 +22,16 @@ from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.link import Broken, Link, Target
 from qmgr.message import Message, check_body
 from qmgr.mqsc import MqscResult
-from qmgr.objects import AliasDefinition, QmgrDefinition, check_progress, several
+from qmgr.objects import (
+    AliasAttributes,
+    AliasDefinition,
+    ChangedAlias,
+    QmgrAttributes,
+    QmgrDefinition,
+    QueueAttributes,
+    check_progress,
+    several,
+)
 from qmgr.remote import RemoteUnit, check_bodies, wire_wait
 from qmgr.replay import Replayed, Where
 from qmgr.threads import this_thread
@@ -301,11 +310,11 @@ class Connection:
 
     # ---- objects
 
-    def define_queue(self, name: str, **attributes: Any) -> QueueInfo:
+    def define_queue(self, name: str, **attributes: Unpack[QueueAttributes]) -> QueueInfo:
         """Define a local queue; the keywords are the MQSC attributes in words. Raises AlreadyExists (2100)."""
         return self._call("define_queue", name, **attributes)
 
-    def alter_queue(self, name: str, **attributes: Any) -> QueueInfo:
+    def alter_queue(self, name: str, **attributes: Unpack[QueueAttributes]) -> QueueInfo:
         """Change attributes of a queue."""
         return self._call("alter_queue", name, **attributes)
 
@@ -325,11 +334,11 @@ class Connection:
         """The definition of a queue, and its depth. Raises UnknownQueue (2085)."""
         return self._call("queue", name)
 
-    def define_alias(self, name: str, target: str, **attributes: Any) -> AliasDefinition:
+    def define_alias(self, name: str, target: str, **attributes: Unpack[AliasAttributes]) -> AliasDefinition:
         """Define another name for a queue; see `QueueManager.define_alias`."""
         return self._call("define_alias", name, target, **attributes)
 
-    def alter_alias(self, name: str, **attributes: Any) -> AliasDefinition:
+    def alter_alias(self, name: str, **attributes: Unpack[ChangedAlias]) -> AliasDefinition:
         """Change attributes of an alias."""
         return self._call("alter_alias", name, **attributes)
 
@@ -395,7 +404,7 @@ class Connection:
         """Somebody else has archived this log extent, or all up to it (SET LOG ARCHIVED, LogManagement=Archive)."""
         self._call("note_archived", extent, all_before=all_before)
 
-    def alter(self, **attributes: Any) -> QmgrDefinition:
+    def alter(self, **attributes: Unpack[QmgrAttributes]) -> QmgrDefinition:
         """Change attributes of the queue manager: those of ALTER QMGR, in words."""
         return self._call("alter", **attributes)
 

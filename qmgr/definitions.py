@@ -1,6 +1,6 @@
 """Definitions of queues, of aliases and the queue manager: each change is checked, logged, applied and forced."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -15,7 +15,7 @@ from recovery.records import AlterQmgr, Define, DefineAlias, Delete, DeleteAlias
 class Definitions(Units):
     """Changes of queues, aliases and the queue manager; each raises ResourceProblem where the log has no room."""
 
-    def define(self, name: Any, attributes: dict[str, Any]) -> QueueDefinition:
+    def define(self, name: Any, attributes: Mapping[str, Any]) -> QueueDefinition:
         """Define a local queue; returns its definition, but for the id. Raises NameError_, AlreadyExists, Mistake."""
         check_name(name, "queue")
         plain = with_attributes(QueueDefinition(name=name), attributes)
@@ -34,7 +34,7 @@ class Definitions(Units):
         if name in self.state.aliases:
             raise AlreadyExists(f"{name!r} is an alias; use alter_alias to change it", name=name)
 
-    def alter(self, name: Any, attributes: dict[str, Any]) -> QueueDefinition:
+    def alter(self, name: Any, attributes: Mapping[str, Any]) -> QueueDefinition:
         """Change attributes of a local queue; returns its definition. Raises UnknownQueue, Damaged, Mistake."""
         changed = with_attributes(verbs.local_queue(self.state, name).definition, attributes)
 
@@ -53,7 +53,7 @@ class Definitions(Units):
             if name in self.state.queues:
                 self.state.queues[name].waiters.wake_all()
 
-    def alter_qmgr(self, attributes: dict[str, Any]) -> QmgrDefinition:
+    def alter_qmgr(self, attributes: Mapping[str, Any]) -> QmgrDefinition:
         """Change attributes of the queue manager; returns all of them. Raises Mistake."""
         changed = with_attributes(self.state.qmgr, attributes)
 
@@ -106,7 +106,7 @@ class Definitions(Units):
 
     # ---- aliases
 
-    def define_alias(self, name: Any, target: Any, attributes: dict[str, Any]) -> AliasDefinition:
+    def define_alias(self, name: Any, target: Any, attributes: Mapping[str, Any]) -> AliasDefinition:
         """Define an alias of a queue that need not be there yet. Raises NameError_, AlreadyExists, Mistake."""
         check_name(name, "alias")
         alias = with_attributes(AliasDefinition(name=name, target=target), attributes)
@@ -118,7 +118,7 @@ class Definitions(Units):
         self._change(record)
         return alias
 
-    def alter_alias(self, name: Any, attributes: dict[str, Any]) -> AliasDefinition:
+    def alter_alias(self, name: Any, attributes: Mapping[str, Any]) -> AliasDefinition:
         """Change attributes of an alias; returns its definition. Raises UnknownQueue, Mistake."""
         before = changed = self.known_alias(name)
 

@@ -25,7 +25,7 @@ from qmgr.infos import ConnectionInfo, Peer, QueueInfo
 from qmgr.locations import Location
 from qmgr.message import Message
 from qmgr.mqsc import MqscResult
-from qmgr.objects import AliasDefinition, check_flag, check_progress
+from qmgr.objects import AliasAttributes, AliasDefinition, ChangedAlias, QueueAttributes, check_flag, check_progress
 from qmgr.operations import Operations
 from qmgr.outcome import outcome
 from qmgr.replay import Replay, Where
@@ -386,12 +386,12 @@ class QueueManager(Operations):
 
     # ---- objects
 
-    def define_queue(self, name: str, **attributes: Any) -> QueueInfo:
+    def define_queue(self, name: str, **attributes: Unpack[QueueAttributes]) -> QueueInfo:
         """Define a local queue; the keywords are the MQSC attributes in words. Raises AlreadyExists (2100)."""
         self._engine.define(name, attributes)
         return self.queue(name)
 
-    def alter_queue(self, name: str, **attributes: Any) -> QueueInfo:
+    def alter_queue(self, name: str, **attributes: Unpack[QueueAttributes]) -> QueueInfo:
         """Change attributes of a queue."""
         self._engine.alter(name, attributes)
         return self.queue(name)
@@ -434,14 +434,14 @@ class QueueManager(Operations):
                 damaged=queue.damaged,
             )
 
-    def define_alias(self, name: str, target: str, **attributes: Any) -> AliasDefinition:
+    def define_alias(self, name: str, target: str, **attributes: Unpack[AliasAttributes]) -> AliasDefinition:
         """Define another name for a queue, with puts and gets of its own to enable (QALIAS). Raises AlreadyExists.
 
         The queue need not be there yet: calls that name the alias then raise UnknownQueue (2082).
         """
         return self._engine.define_alias(name, target, attributes)
 
-    def alter_alias(self, name: str, **attributes: Any) -> AliasDefinition:
+    def alter_alias(self, name: str, **attributes: Unpack[ChangedAlias]) -> AliasDefinition:
         """Change attributes of an alias, `target` among them."""
         return self._engine.alter_alias(name, attributes)
 

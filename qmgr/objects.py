@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import attrs
 
@@ -165,6 +165,30 @@ class QueueDefinition:
         return json.dumps(attrs.asdict(self, recurse=False)).encode()
 
 
+class QueueAttributes(TypedDict, total=False):
+    """What a queue can be defined with, for those who check types: the fields of `QueueDefinition`."""
+
+    description: str
+    put_enabled: bool
+    get_enabled: bool
+    default_priority: int
+    default_persistence: bool
+    max_depth: int
+    max_message_length: int
+    delivery_sequence: str
+    non_persistent_class: str
+    backout_threshold: int
+    backout_queue: str
+    image_recoverable: str
+    depth_high: int
+    depth_low: int
+    depth_max_event: bool
+    depth_high_event: bool
+    depth_low_event: bool
+    expiry_cap: float | None
+    buffer_size: int | None
+
+
 @attrs.frozen(kw_only=True)
 class AliasDefinition:
     """Another name for a queue. Attributes are those of DEFINE QALIAS, in words."""
@@ -179,6 +203,22 @@ class AliasDefinition:
 
     def encode(self) -> bytes:
         return json.dumps(attrs.asdict(self, recurse=False)).encode()
+
+
+class AliasAttributes(TypedDict, total=False):
+    """What an alias can be defined with beside its target: the fields of `AliasDefinition`."""
+
+    description: str
+    put_enabled: bool
+    get_enabled: bool
+    default_priority: int | None
+    default_persistence: bool | None
+
+
+class ChangedAlias(AliasAttributes, total=False):
+    """What of an alias can be changed."""
+
+    target: str
 
 
 def _known(kind: type[attrs.AttrsInstance], fields: dict[str, Any]) -> dict[str, Any]:
@@ -242,6 +282,27 @@ class QmgrDefinition:
         return json.dumps(attrs.asdict(self)).encode()
 
 
+class QmgrAttributes(TypedDict, total=False):
+    """What of the queue manager can be changed: the fields of `QmgrDefinition`."""
+
+    description: str
+    dead_letter_queue: str
+    max_uncommitted: int | None
+    max_handles: int
+    max_message_length: int
+    performance_events: bool
+    inhibit_events: bool
+    start_stop_events: bool
+    logger_events: bool
+    authority_events: bool
+    image_schedule: str
+    image_interval: int | None
+    image_log_length: int | None
+    image_recover_objects: bool
+    image_recover_queues: bool
+    authorities: Iterable[Grant]
+
+
 def read_qmgr(fields: dict[str, Any]) -> QmgrDefinition:
     """The definition that was encoded, perhaps by a version that knew fewer attributes, or more."""
     said = {"max_message_length": MAX_MESSAGE_LENGTH} | _known(QmgrDefinition, fields)  # it once had no limit
@@ -274,7 +335,7 @@ KNOWN = {
 D = TypeVar("D", QueueDefinition, QmgrDefinition, AliasDefinition)
 
 
-def with_attributes(definition: D, attributes: dict[str, Any]) -> D:
+def with_attributes(definition: D, attributes: Mapping[str, Any]) -> D:
     """`definition` with these attributes changed. Raises Mistake that names the attribute and what is allowed."""
     known, what = KNOWN[type(definition)]
     article = "an" if what == "alias" else "a"

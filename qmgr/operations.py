@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Unpack
 
 from logger.archive import Outcome
 from logger.archive_plan import Action, parse_age
@@ -21,7 +21,7 @@ from qmgr.errors import (
     quoted,
 )
 from qmgr.infos import Status, TransactionInfo
-from qmgr.objects import QmgrDefinition, check_flag, check_progress, several, with_attributes
+from qmgr.objects import QmgrAttributes, QmgrDefinition, check_flag, check_progress, several, with_attributes
 from qmgr.published import describe_extents, describe_inactive, describe_space, file_systems, jsonable
 from qmgr.queue import Queue
 from qmgr.retention import MAX_EXTENTS
@@ -205,7 +205,7 @@ class Operations(Running):
                 raise StorageFull(text, name=self.name) from exc
             raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
 
-    def alter(self, **attributes: Any) -> QmgrDefinition:
+    def alter(self, **attributes: Unpack[QmgrAttributes]) -> QmgrDefinition:
         """Change attributes of the queue manager: those of ALTER QMGR, in words.
 
         The queue of events that are switched on is defined if it is not there.
@@ -217,7 +217,7 @@ class Operations(Running):
                 f"migmqlog changes it",
                 name=self.name,
             )
-        for name in {events.QUEUES[said] for said in attributes.keys() & events.QUEUES.keys() if attributes[said]}:
+        for name in {queue for said, queue in events.QUEUES.items() if attributes.get(said)}:
             with contextlib.suppress(AlreadyExists):
                 self._engine.define(name, events.ATTRIBUTES)
         changed = self._engine.alter_qmgr(attributes)

@@ -11,7 +11,15 @@ from qmgr.errors import Mistake, Reason, quoted
 from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.message import Message
 from qmgr.mqsc import MqscResult
-from qmgr.objects import AliasDefinition, QmgrDefinition, several
+from qmgr.objects import (
+    AliasAttributes,
+    AliasDefinition,
+    ChangedAlias,
+    QmgrAttributes,
+    QmgrDefinition,
+    QueueAttributes,
+    several,
+)
 from qmgr.replay import Where
 from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors, not_its_own
 from recovery.records import Xid
@@ -144,11 +152,11 @@ class Connection:
 
     # ---- objects
 
-    async def define_queue(self, name: str, **attributes: Any) -> QueueInfo:
+    async def define_queue(self, name: str, **attributes: Unpack[QueueAttributes]) -> QueueInfo:
         """Define a local queue; the keywords are the MQSC attributes in words. Raises AlreadyExists (2100)."""
         return await self._backend.call("define_queue", name, **attributes)
 
-    async def alter_queue(self, name: str, **attributes: Any) -> QueueInfo:
+    async def alter_queue(self, name: str, **attributes: Unpack[QueueAttributes]) -> QueueInfo:
         """Change attributes of a queue."""
         return await self._backend.call("alter_queue", name, **attributes)
 
@@ -160,11 +168,11 @@ class Connection:
         """Take away all messages of a queue; how many there were."""
         return await self._backend.call("clear_queue", name)
 
-    async def define_alias(self, name: str, target: str, **attributes: Any) -> AliasDefinition:
+    async def define_alias(self, name: str, target: str, **attributes: Unpack[AliasAttributes]) -> AliasDefinition:
         """Define another name for a queue; see `qmgr.QueueManager.define_alias`."""
         return await self._backend.call("define_alias", name, target, **attributes)
 
-    async def alter_alias(self, name: str, **attributes: Any) -> AliasDefinition:
+    async def alter_alias(self, name: str, **attributes: Unpack[ChangedAlias]) -> AliasDefinition:
         """Change attributes of an alias, `target` among them."""
         return await self._backend.call("alter_alias", name, **attributes)
 
@@ -184,7 +192,7 @@ class Connection:
         """The definition of a queue, and its depth. Raises UnknownQueue (2085)."""
         return await self._backend.call("queue", name)
 
-    async def alter(self, **attributes: Any) -> QmgrDefinition:
+    async def alter(self, **attributes: Unpack[QmgrAttributes]) -> QmgrDefinition:
         """Change attributes of the queue manager: those of ALTER QMGR, in words."""
         return await self._backend.call("alter", **attributes)
 

@@ -1,12 +1,16 @@
 """Names and definitions."""
 
+import inspect
 import json
+from typing import Any, Unpack, get_type_hints
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qmgr import Mistake, Reason, objects
+import qmgr
+from qmgr import Mistake, Reason, aio, objects
 from qmgr.authority import Grant
 from qmgr.objects import QueueDefinition
 from qmgr.survey import Survey
@@ -74,3 +78,32 @@ def test_with_attributes_changes_only_those() -> None:
     assert (two.name, two.id, two.max_depth, two.description) == ("Q", 3, 5, "x")
     with pytest.raises(Mistake, match="no attribute 'name'"):
         objects.with_attributes(one, {"name": "R"})
+
+
+KINDS: list[tuple[Any, type, set[str]]] = [
+    (objects.QueueAttributes, objects.QueueDefinition, {"name", "id"}),
+    (objects.AliasAttributes, objects.AliasDefinition, {"name", "target"}),
+    (objects.ChangedAlias, objects.AliasDefinition, {"name"}),
+    (objects.QmgrAttributes, objects.QmgrDefinition, {"authorities"}),
+]
+
+
+@pytest.mark.parametrize(("named", "definition", "but"), KINDS)
+def test_who_checks_types_is_told_of_every_attribute(named: Any, definition: type, but: set[str]) -> None:
+    fields = {field.name: field.type for field in attrs.fields(definition)}
+    assert {name: kind for name, kind in get_type_hints(named).items() if name not in but} == {
+        name: kind for name, kind in fields.items() if name not in but
+    }
+
+
+@pytest.mark.parametrize("manager", [qmgr.QueueManager, qmgr.Connection, aio.Connection])
+def test_calls_with_attributes_say_which(manager: type) -> None:
+    said = {
+        "define_queue": objects.QueueAttributes,
+        "alter_queue": objects.QueueAttributes,
+        "define_alias": objects.AliasAttributes,
+        "alter_alias": objects.ChangedAlias,
+        "alter": objects.QmgrAttributes,
+    }
+    shown = {verb: inspect.signature(getattr(manager, verb)).parameters["attributes"].annotation for verb in said}
+    assert shown == {verb: Unpack[kind] for verb, kind in said.items()}  # type: ignore[valid-type, misc]
