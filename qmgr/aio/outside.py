@@ -26,6 +26,7 @@ from recovery.records import Xid
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED
 
 T = TypeVar("T")
+MAY_TAKE_LONG = frozenset((wire.CALL, wire.PUT_MANY))  # and its answer is not missed where it is given up
 
 
 class Outside:
@@ -135,9 +136,17 @@ class Outside:
         unit.check_whole()
 
     async def _exchange(self, pool: Pool, frame: bytes) -> list[bytes]:
-        """Ask, and return the frames of the answer. Goes on when this task is cancelled; the answer is lost then."""
-        _, answer = await self._send(pool, frame)
-        return await self._answer(answer)
+        """Ask, and return the frames of the answer. Goes on when this task is cancelled; the answer is lost then.
+
+        Where the call may be one that takes long the daemon is told: it leaves out what it has not begun by then.
+        """
+        channel, answer = await self._send(pool, frame)
+        try:
+            return await self._answer(answer)
+        except asyncio.CancelledError:
+            if frame[4] in MAY_TAKE_LONG and not answer.done():  # else the channel carries another call by now
+                channel.give_up()
+            raise
 
     async def _send(
         self, pool: Pool, frame: bytes, *, waits: bool = False

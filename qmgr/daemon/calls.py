@@ -12,6 +12,7 @@ from qmgr import delivery, sockets, values, wire, wireoptions
 from qmgr import session as sessions
 from qmgr.daemon.beats import NEVER, Beats
 from qmgr.daemon.client import Client, Cursor
+from qmgr.daemon.turns import MANY, METHODS, GaveUp, Turns
 from qmgr.daemon.watcher import Watch, Watcher
 from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
 from qmgr.logged import WouldWait
@@ -31,15 +32,12 @@ unpack_head = wire.REQUEST.unpack_from
 PUT, COMMIT, BEGIN = wire.PUT, wire.COMMIT, wire.BEGIN
 DONE = wire.reply(OK, b"")
 ALIVE = wire.reply(wire.ALIVE, b"")
-MAX_QUICK_GETS = 1000  # messages; a call for more is not quick, and others would wait for it
+MAX_QUICK = 1000  # messages; a call for more is not quick, and others would wait for it
+MAX_QUICK_BYTES = 1 << 20  # of the bodies of a call that is
 QUICK = frozenset(
     (PUT, COMMIT, wire.PUT_MANY, wire.GET, wire.GET_MANY, wire.BACKOUT, wire.BEGIN_UNIT, wire.STATE, wire.SENDS)
 )
 Answer = bytes | Iterable[bytes]
-
-
-class GaveUp(Exception):
-    """Nobody waits for the answer any more."""
 
 
 class Calls:
@@ -52,6 +50,7 @@ class Calls:
         sock: Socket,
         watcher: Watcher,
         beats: Beats,
+        turns: Turns,
         on_end: Callable[[Exception | None], None],
     ) -> None:
         """`on_end` is called when nobody serves the socket any more; see `end` for its argument."""
@@ -64,6 +63,7 @@ class Calls:
         self.sock = sock
         self._watcher = watcher
         self._beats = beats
+        self._turns = turns
         self._send_lock = threading.Lock()  # whole frames, where another thread may tell of a call that takes long
         self._beats_on = False  # a call that takes long is at work
         self.due = NEVER
@@ -291,7 +291,12 @@ class Calls:
             options, at = wireoptions.decode_options(frame, at)
         bodies = wire.decode_bodies(frame, at)
         self._check_permitted(sessions.PUT, request.name)
-        messages, self._lsn = self._session.put_many_later(unit, request.name, bodies, options)
+        if len(bodies) <= MAX_QUICK and len(frame) <= MAX_QUICK_BYTES:
+            messages, self._lsn = self._session.put_many_later(unit, request.name, bodies, options)
+            return wire.put_pages(messages, self._begun)
+        self._check_may_wait()
+        with self._turns.take(MANY, self.sock):
+            messages, self._lsn = self._session.put_many_later(unit, request.name, bodies, options)
         return wire.put_pages(messages, self._begun)
 
     def _sends(self, request: Request, frame: bytes) -> bytes:
@@ -357,12 +362,24 @@ class Calls:
             return wire.pages(found, self._begun)
 
         def get() -> list[Message]:
-            return session.get_many(unit, name, limit, **options)
+            if limit <= MAX_QUICK:
+                return session.get_many(unit, name, limit, **options)
+            with self._turns.take(MANY, None):  # who gives it up is to hear what was taken
+                return session.get_many(unit, name, limit, **options)
 
         messages = get()
         if not messages and wait:
             messages = self._wait(get, name, wait, unit, wanted(options)) or []
         return wire.pages(messages, self._begun)
+
+    def _check_may_wait(self) -> None:
+        if not self._may_wait:
+            raise WouldWait
+
+    def _of_many(self, unit: UnitOfWork) -> bool:
+        """Does it take long to end the unit of work?"""
+        of = unit._unit
+        return of.put_count + len(of.gets) > MAX_QUICK
 
     def _check_permitted(self, verb: str, name: str) -> None:
         """Raises WouldWait where a thread that may not wait would have to tell the error log of a refusal."""
@@ -377,11 +394,7 @@ class Calls:
         In a thread that may not wait it raises WouldWait instead of that.
         """
         self._check_permitted(sessions.GET, name)
-        now = (
-            self._session.get_now(unit, name, limit, options, soon=self._force_soon)
-            if limit <= MAX_QUICK_GETS
-            else None
-        )
+        now = self._session.get_now(unit, name, limit, options, soon=self._force_soon) if limit <= MAX_QUICK else None
         if now is not None:
             found, self._lsn = now
             if found or not wait:
@@ -502,7 +515,12 @@ class Calls:
     def _commit(self, flags: int, number: int) -> bytes:
         unit, begun = self._units.get(number) or self._client.unit(number, flags)
         # Without `puts` the rounds log them once for all.
-        self._lsn = self._session.commit_later(unit, puts=self._may_wait, soon=self._force_soon)
+        if self._of_many(unit):
+            self._check_may_wait()
+            with self._turns.take(MANY, None):
+                self._lsn = self._session.commit_later(unit, puts=True, soon=self._force_soon)
+        else:
+            self._lsn = self._session.commit_later(unit, puts=self._may_wait, soon=self._force_soon)
         if self._lsn:
             self._committed = number, unit
         else:
@@ -513,7 +531,12 @@ class Calls:
         unit = self._client.to_back_out(request.unit, request.flags)
         if unit is not None:
             try:
-                self._lsn = self._session.backout_later(unit)
+                if self._of_many(unit):
+                    self._check_may_wait()
+                    with self._turns.take(MANY, None):
+                        self._lsn = self._session.backout_later(unit)
+                else:
+                    self._lsn = self._session.backout_later(unit)
             finally:
                 if unit.state is not ACTIVE and unit.state is not PREPARED:
                     self._client.ended(request.unit, unit)
@@ -539,6 +562,12 @@ class Calls:
             return self._dead_letter(self._unit(request), *args, **options)
         if asked.get("progress"):
             options["progress"] = self._tell_progress
+        if method in METHODS:
+            with self._turns.take(method, self.sock):
+                return self._made(method, args, options)
+        return self._made(method, args, options)
+
+    def _made(self, method: str, args: list[Any], options: dict[str, Any]) -> bytes:
         if method == "outcome":  # of a unit of work whose number it knows: who may begin one may ask
             return wire.reply(OK, values.dumps(self._session.manager.outcome(*args, **options)))
         return wire.reply(OK, values.dumps(self._session.call(method, *args, **options)))

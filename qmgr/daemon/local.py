@@ -26,6 +26,7 @@ from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.rounds import Rounds
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import certified, context_of, say_why
+from qmgr.daemon.turns import Turns
 from qmgr.daemon.watcher import Watcher
 from qmgr.errors import MQError, NotAuthorized, Reason, Unavailable
 from qmgr.infos import Peer
@@ -181,7 +182,8 @@ class LocalListener:
                     self._say_why(accepted, sock, exc)
             sockets.close(sock)
 
-        calls = Calls(service, client, sock, self._clients.watcher, self._clients.beats, on_end)
+        clients = self._clients
+        calls = Calls(service, client, sock, clients.watcher, clients.beats, clients.turns, on_end)
         client.join(sock, calls)
         lost: Exception | None = None
         try:
@@ -245,6 +247,7 @@ class Clients:
         self._listener = listener
         self.watcher = Watcher()
         self.beats = Beats(service.clock)
+        self.turns = Turns()
         self.rounds = Rounds(service, self.beats)
         self._clients: dict[bytes, Client] = {}
 

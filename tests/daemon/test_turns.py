@@ -1,0 +1,156 @@
+"""Calls that take long: one of a kind at a time, none that was given up before its turn, and quick ones beside them."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import qmgr
+import qmgr.aio
+from qmgr import sockets, wire
+from qmgr.daemon import calls, turns
+from qmgr.daemon.turns import GaveUp, Turns
+from tests.daemon.raw import Raw
+from tests.daemon.serving import LONG, Served, serving, until
+from tests.qmgr.world import NAME
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path) as one:
+        yield one
+
+
+class Slow:
+    """Stands for a method of a queue manager: counts its calls, each of which waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.calls = self.at_once = self.most = 0
+        self.go_on = threading.Event()
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        with self._lock:
+            self.calls += 1
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+        assert self.go_on.wait(LONG)
+        with self._lock:
+            self.at_once -= 1
+        return []
+
+
+@pytest.mark.parametrize("method", turns.METHODS)
+def test_a_call_that_was_given_up_before_its_turn_is_not_made(
+    served: Served, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    slow = Slow()
+    monkeypatch.setattr(type(served.manager), method, lambda self, *args, **options: slow())
+    arguments = {"mqsc": ("DISPLAY QLOCAL(*)",), "outcome": (1,)}.get(method, ())
+
+    async def main() -> None:
+        async with qmgr.aio.connect(NAME, data_path=served.path) as qm:
+            ask = getattr(qm, method)
+            first = asyncio.create_task(ask(*arguments))
+            await asyncio.to_thread(until, lambda: slow.calls == 1)
+            for _ in range(20):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.01):
+                        await ask(*arguments)
+            last = asyncio.create_task(ask(*arguments))
+            await asyncio.to_thread(until, lambda: threading.active_count() < 25)  # who gave up waits no more
+            slow.go_on.set()
+            await asyncio.gather(first, last)
+            await qm.put("A", b"still in step")
+
+    asyncio.run(main())
+    assert (slow.calls, slow.most) == (2, 1)
+
+
+def test_others_get_their_answers_while_units_of_many_messages_end(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "MAX_QUICK", 3)
+    entered, go_on = threading.Event(), threading.Event()
+    take = served.listener._clients.turns.take
+
+    def slow_take(kind: str, sock: Any) -> Any:
+        entered.set()
+        assert go_on.wait(LONG)
+        return take(kind, sock)
+
+    with served.connect() as one, served.connect() as other:
+        one.put_many("A", [b"x"] * 3)
+        for end in ("commit", "backout"):
+            unit = one.begin()
+            for _ in range(4):
+                unit.put("B", b"y")
+            entered.clear()
+            go_on.clear()
+            monkeypatch.setattr(served.listener._clients.turns, "take", slow_take)
+            ending = threading.Thread(target=getattr(unit, end))
+            ending.start()
+            assert entered.wait(LONG)
+            other.put("A", b"beside it")  # by the one thread that answers everybody
+            go_on.set()
+            ending.join(LONG)
+            monkeypatch.setattr(served.listener._clients.turns, "take", take)
+        assert [message.body for message in other.get_many("B", 10)] == [b"y"] * 4
+        assert len(other.get_many("A", 10)) == 5
+
+
+def test_many_messages_are_put_and_got_one_call_after_the_other(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "MAX_QUICK", 3)
+    slow, engine = Slow(), served.manager._engine
+    put_many = engine.put_many_later
+    monkeypatch.setattr(
+        engine, "put_many_later", lambda *args, **options: [slow(), put_many(*args, **options)][1], raising=True
+    )
+    with served.connect() as one:
+        threads = [threading.Thread(target=one.put_many, args=("A", [b"x"] * 4)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        until(lambda: slow.calls == 1)
+        time.sleep(0.05)
+        slow.go_on.set()
+        for thread in threads:
+            thread.join(LONG)
+        assert (slow.calls, slow.most) == (3, 1)
+        unit = one.begin()
+        assert len(unit.get_many("A", 5)) == 5
+        unit.commit()
+        assert len(one.get_many("A", 50)) == 7
+
+
+def test_who_is_gone_has_no_turn() -> None:
+    taken = Turns()
+    ours, theirs = sockets.pair()
+    with taken.take("queues", ours):
+        pass
+    with taken.take("queues", ours), taken.take("mqsc", ours):
+        pass  # another kind
+    theirs.close()
+    with pytest.raises(GaveUp), taken.take("queues", ours):
+        pass
+    with taken.take("queues", None):
+        pass  # the turn was given back
+    ours.close()
+
+
+def test_a_raw_client_that_gives_up_hears_no_answer_and_others_do(served: Served) -> None:
+    one = Raw(served.path)
+    with served.listener._clients.turns.take("queues", None):
+        one.calls.send(wire.call("queues", [], {}))
+        one.calls.sock.shutdown(1)
+        assert one.calls.is_closed()
+    again = one.join()
+    _, head = again.ask(wire.call("queues", [], {}))
+    assert head.op == wire.OK
+    again.close()
+    one.close()
