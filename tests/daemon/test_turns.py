@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,7 +116,8 @@ def test_many_messages_are_put_and_got_one_call_after_the_other(
         for thread in threads:
             thread.start()
         until(lambda: slow.calls == 1)
-        time.sleep(0.05)
+        with served.connect() as other:
+            other.put("B", b"beside them")
         slow.go_on.set()
         for thread in threads:
             thread.join(LONG)
