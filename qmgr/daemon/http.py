@@ -53,6 +53,7 @@ class HttpListener:
         self._socket: socket.socket | None = None
         self._open: set[Connection] = set()
         self._lock = threading.Lock()
+        self.measuring = threading.Lock()
         self.strangers = Strangers(service.clock.elapsed_ns, partial(service.say, "AMQ9032", name=config.name))
 
     def start(self) -> None:
@@ -312,7 +313,8 @@ class Connection:
                 head, Response(body=b"ok\n", content_type="text/plain") if manager.healthy else _not_running()
             )
         if head.path == ("metrics",) and self._listener.config.metrics:
-            body = metrics.exposition(manager, len(self._service.sessions)).encode()
+            with self._listener.measuring:  # many at once take no less time, and that of everybody's calls
+                body = metrics.exposition(manager, len(self._service.sessions)).encode()
             return self._read_only(head, Response(body=body, content_type=metrics.CONTENT_TYPE))
         session = self._session_for(head)
         return Messaging(session, self._now_s, self.gone).answer(head, self._body(head))

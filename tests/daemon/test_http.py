@@ -1264,6 +1264,26 @@ def test_health_while_the_queue_manager_quiesces(server: Server) -> None:
     unit.commit()
 
 
+def test_metrics_are_made_for_one_client_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(tmp_path, metrics=True)
+    at_work, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(manager: qmgr.QueueManager, connections: int) -> str:
+        at_work.release()
+        assert go_on.wait(30)
+        return "metrics"
+
+    monkeypatch.setattr(metrics, "exposition", slow)
+    with ThreadPoolExecutor() as pool:
+        asked = [pool.submit(server.ask, "GET", "/metrics") for _ in range(3)]
+        try:
+            assert at_work.acquire(timeout=30)
+            assert not at_work.acquire(timeout=0.3)
+        finally:
+            go_on.set()
+        assert [one.result().body for one in asked] == [b"metrics"] * 3
+
+
 @pytest.mark.parametrize("log_type", ["circular", "linear"])
 def test_metrics_say_of_the_log_what_display_says(tmp_path: Path, log_type: str) -> None:
     with face(tmp_path, log_type=log_type).manager as qm:
