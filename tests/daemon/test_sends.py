@@ -261,7 +261,9 @@ def test_a_cancelled_flush_leaves_a_unit_that_can_only_be_backed_out(served: Ser
             await unit.send("A", BODY)
             with served.manager._engine.lock:
                 task = asyncio.create_task(unit.put("A", BODY))
-                await asyncio.sleep(0.05)
+                known: Any = unit._unit
+                while not known.asked:  # what was cancelled before that has lost nothing
+                    await asyncio.sleep(0.001)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
