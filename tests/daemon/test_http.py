@@ -1282,6 +1282,7 @@ def test_metrics_are_made_for_one_client_after_the_other(tmp_path: Path, monkeyp
         finally:
             go_on.set()
         assert [one.result().body for one in asked] == [b"metrics"] * 3
+    server.end()
 
 
 @pytest.mark.parametrize("log_type", ["circular", "linear"])

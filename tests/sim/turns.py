@@ -9,6 +9,7 @@ When the disk has died all of them end: whoever waits is thrown out with SimCras
 """
 
 import _thread
+import functools
 import importlib
 import random
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from qmgr import threads
 from tests.sim.clock import SimClock
 from tests.sim.disk import SimCrash, SimDisk
 
@@ -109,12 +111,13 @@ class Turns:
         """From now on the packages under test have these threads."""
         for name in ("qmgr.manager", "qmgr.creation"):  # what they import later would have real ones
             importlib.import_module(name)
+        thread = threads.Thread
         for name, module in list(sys.modules.items()):
             if name.split(".")[0] in PACKAGES and getattr(module, "threading", None) is not None:
                 patch.setattr(module, "threading", self.threading)
-            if (
-                name.split(".")[0] in PACKAGES
-            ):  # what an earlier life has left there would be one function less to begin
+            if name.split(".")[0] in PACKAGES and getattr(module, "Thread", None) is thread:
+                patch.setattr(module, "Thread", functools.partial(self.make_thread, daemon=True))
+            if name.split(".")[0] in PACKAGES:  # what an earlier life has left would be one function less to begin
                 for one in vars(module).values():
                     getattr(one, "cache_clear", lambda: None)()
         real = SimDisk._step
