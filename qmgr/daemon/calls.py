@@ -34,6 +34,7 @@ DONE = wire.reply(OK, b"")
 ALIVE = wire.reply(wire.ALIVE, b"")
 MAX_QUICK = 1000  # messages; a call for more is not quick, and others would wait for it
 MAX_QUICK_BYTES = 1 << 20  # of the bodies of a call that is
+NO_TURN = contextlib.nullcontext()
 QUICK = frozenset(
     (PUT, COMMIT, wire.PUT_MANY, wire.GET, wire.GET_MANY, wire.BACKOUT, wire.BEGIN_UNIT, wire.STATE, wire.SENDS)
 )
@@ -291,11 +292,7 @@ class Calls:
             options, at = wireoptions.decode_options(frame, at)
         bodies = wire.decode_bodies(frame, at)
         self._check_permitted(sessions.PUT, request.name)
-        if len(bodies) <= MAX_QUICK and len(frame) <= MAX_QUICK_BYTES:
-            messages, self._lsn = self._session.put_many_later(unit, request.name, bodies, options)
-            return wire.put_pages(messages, self._begun)
-        self._check_may_wait()
-        with self._turns.take(MANY, self.sock):
+        with self._turn(len(bodies) > MAX_QUICK or len(frame) > MAX_QUICK_BYTES, self.sock):
             messages, self._lsn = self._session.put_many_later(unit, request.name, bodies, options)
         return wire.put_pages(messages, self._begun)
 
@@ -362,9 +359,7 @@ class Calls:
             return wire.pages(found, self._begun)
 
         def get() -> list[Message]:
-            if limit <= MAX_QUICK:
-                return session.get_many(unit, name, limit, **options)
-            with self._turns.take(MANY, None):  # who gives it up is to hear what was taken
+            with self._turn(limit > MAX_QUICK):  # who gives it up is to hear what was taken
                 return session.get_many(unit, name, limit, **options)
 
         messages = get()
@@ -372,9 +367,13 @@ class Calls:
             messages = self._wait(get, name, wait, unit, wanted(options)) or []
         return wire.pages(messages, self._begun)
 
-    def _check_may_wait(self) -> None:
+    def _turn(self, many: bool, sock: Socket | None = None) -> contextlib.AbstractContextManager[None]:
+        """For a call with many messages: its turn; see `Turns.take`. WouldWait in a thread that may not wait for it."""
+        if not many:
+            return NO_TURN
         if not self._may_wait:
             raise WouldWait
+        return self._turns.take(MANY, sock)
 
     def _of_many(self, unit: UnitOfWork) -> bool:
         """Does it take long to end the unit of work?"""
@@ -515,11 +514,7 @@ class Calls:
     def _commit(self, flags: int, number: int) -> bytes:
         unit, begun = self._units.get(number) or self._client.unit(number, flags)
         # Without `puts` the rounds log them once for all.
-        if self._of_many(unit):
-            self._check_may_wait()
-            with self._turns.take(MANY, None):
-                self._lsn = self._session.commit_later(unit, puts=True, soon=self._force_soon)
-        else:
+        with self._turn(self._of_many(unit)):
             self._lsn = self._session.commit_later(unit, puts=self._may_wait, soon=self._force_soon)
         if self._lsn:
             self._committed = number, unit
@@ -531,11 +526,7 @@ class Calls:
         unit = self._client.to_back_out(request.unit, request.flags)
         if unit is not None:
             try:
-                if self._of_many(unit):
-                    self._check_may_wait()
-                    with self._turns.take(MANY, None):
-                        self._lsn = self._session.backout_later(unit)
-                else:
+                with self._turn(self._of_many(unit)):
                     self._lsn = self._session.backout_later(unit)
             finally:
                 if unit.state is not ACTIVE and unit.state is not PREPARED:
