@@ -32,7 +32,8 @@ from benchmarks.memory import highest, resident
 from logger import frame
 from logger.disk import PAGE
 from logger.extent import DATA, ExtentHeader, file_name, linear_number
-from logger.posix_disk import PosixDisk, PosixFile
+from logger.posix_disk import PosixDisk
+from logger.posix_file import PosixFile
 from pipeline import dividing, finding, naming, rows, session
 from pipeline.dividing import Part
 from pipeline.filters import EVERYTHING, Filters

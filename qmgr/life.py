@@ -13,7 +13,7 @@ import attrs
 
 from logger.disk import Disk, Locks
 from logger.errors import LogInUse
-from logger.posix_disk import elsewhere
+from logger.posix_lock import elsewhere
 from logger.whole_files import read_whole
 from qmgr.errors import InUse
 from qmgr.locations import Location, running

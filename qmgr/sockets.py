@@ -3,7 +3,7 @@
 What may take long is bounded by the kernel (SO_RCVTIMEO, SO_SNDTIMEO), so a call that is answered at once costs two
 system calls and no more. Knows lengths of frames and nothing of what is in them.
 """
-# Calls the system with plain strings, as logger/posix_disk.py does:
+# Calls the system with plain strings, as logger/posix_*.py do:
 # ruff: noqa: PTH101, PTH104, PTH108, PTH112
 
 import contextlib

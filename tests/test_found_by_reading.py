@@ -9,7 +9,8 @@ import pytest
 
 import qmgr
 from logger.disk import PAGE
-from logger.posix_disk import PosixDisk, PosixFile
+from logger.posix_disk import PosixDisk
+from logger.posix_file import PosixFile
 from qmgr.resource import StateSnapshot
 
 SMALL = {"log_primary_files": 2, "log_secondary_files": 1, "log_file_pages": 64}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logger import posix_disk as disks
+from logger import posix_file
 from logger.posix_disk import PosixDisk
 
 ROOT = Path(__file__).parents[1]
@@ -59,7 +59,7 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 def test_a_full_sync_is_made_of_files_and_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what it says counts, but for what a file system says that has none."""
-    monkeypatch.setattr(disks, "FULL_SYNC", 51)
+    monkeypatch.setattr(posix_file, "FULL_SYNC", 51)
     synced: list[str] = []
     answer = 0
 

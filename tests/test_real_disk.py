@@ -19,8 +19,10 @@ import attrs
 import pytest
 
 import qmgr
+from logger import posix_disk, posix_file, posix_lock
 from logger.disk import Disk, File
-from logger.posix_disk import PosixDisk, PosixFile
+from logger.posix_disk import PosixDisk
+from logger.posix_file import PosixFile
 from logger.whole_files import make_dirs, replace_file
 from qmgr import queue_snapshot, segments
 from tests.conftest import SOAK
@@ -36,7 +38,8 @@ PAGE = 4096
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """What the real disk asks of the system from here on."""
     recorded = Calls()
-    monkeypatch.setattr("logger.posix_disk.os", recorded)
+    for module in (posix_disk, posix_file, posix_lock):
+        monkeypatch.setattr(module, "os", recorded)
     return recorded
 
 
@@ -47,7 +50,7 @@ def mount(path: Path, kind: str | None, monkeypatch: pytest.MonkeyPatch) -> None
         number = f"{os.major(device)}:{os.minor(device)}"
         there = f"23 22 {number} / /mnt/a\\040b rw shared:2 master:1 - {kind} pool rw,user_id=0\n" if kind else ""
         mounts.write_text(f"22 1 99:99 / / rw,relatime shared:1 - ext4 /dev/root rw\n{there}")
-    monkeypatch.setattr("logger.posix_disk.MOUNTS", str(mounts))
+    monkeypatch.setattr(posix_file, "MOUNTS", str(mounts))
 
 
 @pytest.fixture

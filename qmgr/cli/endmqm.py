@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 import qmgr
-from logger.posix_disk import elsewhere
+from logger.posix_lock import elsewhere
 from qmgr import life, locations
 from qmgr.cli import access
 from qmgr.cli.access import CLOCK, DISK

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from logger.disk_errors import NO_SPACE, retry_advice
 from logger.errors import LogError
-from logger.posix_disk import process_numbers
+from logger.posix_lock import process_numbers
 from qmgr import locations
 from qmgr.daemon.listeners import MAKERS
 from qmgr.daemon.process import Daemon, StartReporter

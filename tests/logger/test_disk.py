@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logger import posix_disk as disks
+from logger import posix_disk, posix_lock
 from logger.disk import PAGE
 from logger.disk_errors import advice, retry_advice
 from logger.errors import LogInUse
@@ -71,7 +71,7 @@ def test_a_lock_file_whose_line_is_damaged_is_held_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     disk, path = PosixDisk(), tmp_path / "lock"
-    monkeypatch.setattr(disks, "LOCK_ATTEMPTS", 3)
+    monkeypatch.setattr(posix_lock, "LOCK_ATTEMPTS", 3)
     lock = disk.lock(str(path), "pid 1")
     path.write_text(f"pid 1 at - on {host}\n")
     assert disk.locked_by(str(path)) == f"pid 1 at - on {host}"
@@ -260,7 +260,7 @@ def test_a_lock_on_a_full_disk_is_held_by_nobody_in_particular_and_one_on_a_bad_
         if held:
             lock = disk.lock(path, "somebody")
             assert disk.locked_by(path) == "another process"
-            monkeypatch.setattr(disks, "LOCK_ATTEMPTS", 3)
+            monkeypatch.setattr(posix_lock, "LOCK_ATTEMPTS", 3)
             with pytest.raises(LogInUse, match="another process"):
                 disk.lock(path, "else")
             lock.release()
@@ -295,10 +295,10 @@ def test_a_holder_is_named_as_whoever_asks_would_find_it(
 ) -> None:
     """In a container the owner has number 1, as has another process in each of the others and on the machine itself."""
     disk, path, host = PosixDisk(), f"{tmp_path}/lock", os.uname()
-    monkeypatch.setattr(disks, "LOCK_ATTEMPTS", 3)
+    monkeypatch.setattr(posix_lock, "LOCK_ATTEMPTS", 3)
 
     def seen(numbers: str, name: str = host.nodename) -> str | None:
-        monkeypatch.setattr(disks, "process_numbers", lambda: numbers)
+        monkeypatch.setattr(posix_lock, "process_numbers", lambda: numbers)
         monkeypatch.setattr(os, "uname", lambda: os.uname_result((host.sysname, name, *host[2:])))
         found = disk.locked_by(path)
         with pytest.raises(LogInUse) as caught:
@@ -307,15 +307,15 @@ def test_a_holder_is_named_as_whoever_asks_would_find_it(
         return found
 
     for own in ("pid:[7]", ""):
-        monkeypatch.setattr(disks, "process_numbers", lambda own=own: own)
+        monkeypatch.setattr(posix_lock, "process_numbers", lambda own=own: own)
         lock = disk.lock(path, f"pid 1{command}")
         assert seen(own) == f"pid 1{command}"
         assert seen("pid:[8]") == f"pid 1 in another container{command}"
-        assert seen(disks.MACHINE) == f"pid 1 in a container{command}"
+        assert seen(posix_lock.MACHINE) == f"pid 1 in a container{command}"
         assert seen(own, 'odd" \udcff)') == f"pid 1 on {host.nodename!r}{command}"
         seen(own)
         lock.release()
-    monkeypatch.setattr(disks, "process_numbers", lambda: disks.MACHINE)
+    monkeypatch.setattr(posix_lock, "process_numbers", lambda: posix_lock.MACHINE)
     lock = disk.lock(path, f"pid 1{command}")
     assert seen("pid:[7]") == f"pid 1 outside of this container{command}"
     lock.release()
@@ -330,7 +330,7 @@ def test_row_62_who_only_looks_whether_it_is_locked_keeps_nobody_from_locking_it
     looks = os.open(path, os.O_RDWR)
     fcntl.flock(looks, fcntl.LOCK_SH)
     moments = iter([True] * 300 + [False])
-    monkeypatch.setattr(disks, "_wait_one_ms", lambda: next(moments) or fcntl.flock(looks, fcntl.LOCK_UN))
+    monkeypatch.setattr(posix_lock, "_wait_one_ms", lambda: next(moments) or fcntl.flock(looks, fcntl.LOCK_UN))
     lock = disk.lock(path, "somebody")
     with pytest.raises(LogInUse, match="somebody"):  # at once: there are no more moments
         disk.lock(path, "else")
@@ -543,7 +543,7 @@ def test_an_error_of_what_is_open_names_it(call: str, tmp_path: Path, monkeypatc
     named, do = calls[call]
     with monkeypatch.context() as patched:
         for name in ("fsync", "ftruncate", "fstat"):
-            patched.setattr(disks.os, name, failing)
+            patched.setattr(posix_disk.os, name, failing)
         with pytest.raises(OSError, match=f"'{named}'"):
             do()
     file.close()

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import qmgr
-from logger import polled
-from logger import posix_disk as disks
+from logger import polled, posix_file
 from logger.disk import PAGE, Buffer
-from logger.posix_disk import PosixDisk, PosixFile
+from logger.posix_disk import PosixDisk
+from logger.posix_file import PosixFile
 
 try:
     polled.Poller().close()
@@ -133,7 +133,7 @@ def test_what_is_written_by_half_is_written_again(
         return answer
 
     monkeypatch.setattr(poller, "_call", half)
-    monkeypatch.setattr(disks, "_pollers", [poller])
+    monkeypatch.setattr(posix_file, "_pollers", [poller])
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: written.append((at, len(data))) or pwrite(fd, data, at))
     file.honours_dsync = True
@@ -321,8 +321,8 @@ def test_a_file_is_closed_when_what_was_begun_is_over(
     poller: polled.Poller, file: PosixFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process may have the log then."""
-    monkeypatch.setattr(disks, "_pollers", [poller])
-    monkeypatch.setattr(disks, "_poller", lambda: poller)
+    monkeypatch.setattr(posix_file, "_pollers", [poller])
+    monkeypatch.setattr(posix_file, "_poller", lambda: poller)
     page = filled(1)
     assert not file.begin_durably(0, page), "it is not known yet whether its file system can do that"
     file.write_durably(0, page, may_poll=True)
@@ -466,7 +466,7 @@ def test_it_is_waited_for_where_memory_is_short(
         return answer
 
     monkeypatch.setattr(poller, "_call", short)
-    monkeypatch.setattr(disks, "_pollers", [poller])
+    monkeypatch.setattr(posix_file, "_pollers", [poller])
     file.honours_dsync = True
     with pytest.raises(MemoryError):
         file.write_durably(0, filled(1), may_poll=True)
@@ -532,8 +532,8 @@ def test_what_was_put_there_before_we_came_is_made_too() -> None:
         import os
         pwritev = os.pwritev
         os.pwritev = lambda *args: pwritev(*args)
-        from logger import posix_disk as disk
-        print(disk._poller())
+        from logger import posix_file
+        print(posix_file._poller())
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "None\n"
@@ -544,9 +544,9 @@ def test_a_process_that_is_traced_makes_the_usual_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracer: str, looks: bool
 ) -> None:
     (tmp_path / "status").write_text(f"Name:\tpython\nTracerPid:\t{tracer}\nUid:\t0\t0\t0\t0\n")
-    monkeypatch.setattr(disks, "STATUS", f"{tmp_path}/status")
-    monkeypatch.setattr(disks, "_pollers", [])
-    assert (disks._poller() is not None) is looks
+    monkeypatch.setattr(posix_file, "STATUS", f"{tmp_path}/status")
+    monkeypatch.setattr(posix_file, "_pollers", [])
+    assert (posix_file._poller() is not None) is looks
 
 
 @pytest.mark.parametrize(
@@ -620,8 +620,8 @@ def test_what_a_queue_manager_forces_so_is_there_when_it_is_killed(
         looked.append(write(self, fd, data, offset))
         return looked[-1]
 
-    monkeypatch.setattr(disks, "_honours_dsync", lambda fd: True)
-    monkeypatch.setattr(disks, "_pollers", [])
+    monkeypatch.setattr(posix_file, "_honours_dsync", lambda fd: True)
+    monkeypatch.setattr(posix_file, "_pollers", [])
     monkeypatch.setattr(polled.Poller, "write", note)
     qmgr.create("LONE", data_path=tmp_path)
     qm = qmgr.start("LONE", data_path=tmp_path, background=False)
@@ -637,7 +637,8 @@ def test_what_a_queue_manager_forces_so_is_there_when_it_is_killed(
 FORKED = """
 import os, sys
 from logger.disk import PAGE
-from logger.posix_disk import PosixDisk, _pollers
+from logger.posix_disk import PosixDisk
+from logger.posix_file import _pollers
 file = PosixDisk().open(sys.argv[1], create=True, direct=True)
 file.honours_dsync = True
 page = PosixDisk().buffer(PAGE)

@@ -17,7 +17,8 @@ import qmgr
 from logger import control, lsn
 from logger.errors import ExtentGone, LogDamaged
 from logger.extent import file_name, linear_number
-from logger.posix_disk import PosixDisk, PosixFile
+from logger.posix_disk import PosixDisk
+from logger.posix_file import PosixFile
 from pipeline import opened
 from pipeline.limited_log_stream import LimitedLogStream
 from pipeline.log_options import asked, microseconds, target_of

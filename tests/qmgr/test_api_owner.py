@@ -16,7 +16,8 @@ import pytest
 
 import qmgr
 from logger.disk import Buffer
-from logger.posix_disk import PosixDisk, PosixFile
+from logger.posix_disk import PosixDisk
+from logger.posix_file import PosixFile
 from qmgr import Reason, locations, migration, mqsini, repairing
 from tests.qmgr.world import DATA, NAME, SMALL, Call, World, bodies, soon
 from tests.sim.disk import SimDisk

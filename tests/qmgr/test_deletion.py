@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import qmgr
-from logger import posix_disk as disks
+from logger import posix_lock
 from logger.posix_disk import PosixDisk
 from qmgr import Reason, locations
 
@@ -175,7 +175,7 @@ def test_a_lock_whose_file_was_removed_before_it_was_had_keeps_nobody_out(
         except qmgr.MQError as exc:
             outcome.append(exc)
 
-    monkeypatch.setattr(disks, "fcntl", Paused())
+    monkeypatch.setattr(posix_lock, "fcntl", Paused())
     starter = threading.Thread(target=start)
     starter.start()
     assert about_to.wait(PATIENCE)

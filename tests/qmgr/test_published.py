@@ -13,9 +13,10 @@ import attrs
 import pytest
 
 import qmgr
-from logger import posix_disk
+from logger import posix_lock
 from logger.clock import SystemClock
-from logger.posix_disk import PosixDisk, PosixFile
+from logger.posix_disk import PosixDisk
+from logger.posix_file import PosixFile
 from qmgr import locations, published
 from qmgr.published import INTERVAL_NS, SHARE, Peak, Publisher, decode
 from tests.qmgr.world import DATA, NAME, SMALL, World
@@ -131,7 +132,7 @@ def test_what_an_owner_in_another_container_publishes_is_its_own(
 ) -> None:
     qm = real()
     wait_for(tmp_path / "qmgrs" / NAME / "status.json", lambda one: one["state"] == "running")
-    monkeypatch.setattr(posix_disk, "process_numbers", lambda: "pid:[1]")
+    monkeypatch.setattr(posix_lock, "process_numbers", lambda: "pid:[1]")
     location = locations.find(NAME, tmp_path)
     assert "container" in (locations.running(location, PosixDisk()) or "")
     now = published.read(PosixDisk(), SystemClock(), location)

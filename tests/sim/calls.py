@@ -1,6 +1,6 @@
 """What `PosixDisk` asks of the operating system, call by call, and what of it no crash can take.
 
-`Calls` stands in for `os` in `logger/posix_disk.py`: it passes each call on, but for the syncs, and tells `Promises`,
+`Calls` stands in for `os` in `logger/posix_*.py`: it passes each call on, but for the syncs, and tells `Promises`,
 which knows the manual pages and nothing else. A write promises nothing, with RWF_DSYNC just itself; fsync and fdatasync
 promise what was written to that file before; a name is promised by an fsync of its directory, a move by that of both.
 A call that is not known here fails: whoever needs it says what it promises.
@@ -137,7 +137,7 @@ class Promises:
 
 
 class Calls:
-    """`os`, as far as `logger/posix_disk.py` needs it."""
+    """`os`, as far as `logger/posix_*.py` need it."""
 
     def __init__(self) -> None:
         self.promises = Promises()
