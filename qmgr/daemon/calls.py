@@ -321,7 +321,11 @@ class Calls:
             raise
         except Exception:
             if unit.state is ACTIVE or unit._unit.evicted:
-                self._backout(request, frame)
+                try:
+                    self._backout(request, frame)
+                except WouldWait:  # the thread that makes it begins with what was refused: all before is put
+                    self._puts_done = sent
+                    raise
             raise
         return wire.reply(OK, b"", begun=self._begun)
 

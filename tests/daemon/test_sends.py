@@ -16,6 +16,7 @@ import qmgr
 import qmgr.aio
 from qmgr import UowState, link, sockets, wire
 from qmgr.aio.channel import Pool
+from qmgr.daemon import calls
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
 from qmgr.errors import QueueFull
@@ -242,6 +243,33 @@ def test_what_a_refused_send_gives_back_has_its_count_when_that_is_told(
     log = served.manager._engine.log
     assert log.safe == log.buffer.tail
     assert [message.backout_count for message in served.manager.browse("A")] == [1]
+
+
+def test_what_was_put_before_a_refusal_is_there_once_where_another_thread_goes_on(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backout of many messages is left to that thread, and by then there may be room for what was refused."""
+    monkeypatch.setattr(calls, "MAX_QUICK", 3)
+    served.manager.alter_queue("B", max_depth=1)
+    served.manager.put("B", b"in the way")
+    hands = served.listener._clients.rounds._hands
+    do = hands.do
+
+    def make_room_and_do(work: Callable[[], None]) -> None:
+        served.manager.clear_queue("B")
+        monkeypatch.setattr(hands, "do", do)
+        do(work)
+
+    raw = Raw(served.path)
+    raw.calls.ask(together(1, *(wire.put(0, 1, "A", b"%d" % number, {}) for number in range(4))))
+    monkeypatch.setattr(hands, "do", make_room_and_do)
+    _, head = raw.calls.ask(together(1, wire.put(0, 1, "A", b"4", {}), wire.put(0, 1, "B", b"5", {})))
+    assert head.op == wire.OK
+    _, head = raw.calls.ask(wire.request(wire.COMMIT, 0, 1))
+    assert head.op == wire.OK
+    raw.close()
+    assert bodies(served.manager, "A") == [b"0", b"1", b"2", b"3", b"4"]
+    assert bodies(served.manager, "B") == [b"5"]
 
 
 def test_cut_off_in_a_send_nothing_is_there(served: Served) -> None:
