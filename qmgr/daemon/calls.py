@@ -189,6 +189,8 @@ class Calls:
         except UnitOfWorkEnded as exc:  # "is committed" must not be told before that is safe
             return self._refusal(exc, self._op), self._session.tail
         except GaveUp:
+            if self._dismissed:  # the client is still there
+                return self._refusal(self._ending(), self._op), self._lsn
             raise EOFError("the client is gone") from None
         except Exception as exc:  # with it a unit of work may have been backed out
             return self._refusal(exc, self._op), self._lsn
@@ -363,8 +365,11 @@ class Calls:
             return wire.pages(found, self._begun)
 
         def get() -> list[Message]:
-            with self._turn(limit > MAX_QUICK):  # who gives it up is to hear what was taken
-                return session.get_many(unit, name, limit, **options)
+            try:
+                with self._turn(limit > MAX_QUICK, self.sock):
+                    return session.get_many(unit, name, limit, **options)
+            except GaveUp:
+                raise self._not_got(name) from None
 
         messages = get()
         if not messages and wait:
@@ -444,13 +449,20 @@ class Calls:
                     engine.remove_waiter(queue, waiter, its, looked=looked)
         if self._session.quiescing and not self._client.closed:
             raise self._session.quiescing_error()
-        if self._dismissed:
-            name = self._session.manager.name
-            raise Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_STOPPING, name=name)
-        if self._client.closed:
-            raise GaveUp
-        # The client has closed its half of the socket, or all of it: if it still reads, it learns that nothing was got.
-        raise NoMessageAvailable(f"nobody waits for a message of queue {name!r} any more", name=name)
+        raise self._not_got(name)
+
+    def _not_got(self, name: str) -> Exception:
+        """The error of a get that nobody waits for any more.
+
+        A client that has closed its half of the socket, and not all of it, still reads: it learns that nothing was got.
+        """
+        if self._dismissed or self._client.closed:
+            return GaveUp()
+        return NoMessageAvailable(f"nobody waits for a message of queue {name!r} any more", name=name)
+
+    def _ending(self) -> Unavailable:
+        name = self._session.manager.name
+        return Unavailable(f"queue manager {name!r} is ending", reason=Reason.Q_MGR_STOPPING, name=name)
 
     def _browse(self, request: Request, frame: bytes) -> Answer:
         (most,) = wire.unpack(wire.TABLE, frame, request.at)

@@ -7,6 +7,7 @@ so one that was given up before its turn came is left out.
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Iterator
 
 from qmgr import sockets
@@ -35,7 +36,10 @@ class Turns:
     """Thread-safe."""
 
     def __init__(self) -> None:
-        self._locks = {kind: threading.Lock() for kind in (MANY, *METHODS)}
+        # Of each kind who has the turn, and then who waits for it: locks, each let go of when its turn comes. One lock
+        # for all, which each tries with a time-out, kept some waiting while others had dozens of turns.
+        self._lines: dict[str, deque[threading.Lock]] = {kind: deque() for kind in (MANY, *METHODS)}
+        self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def take(self, kind: str, sock: Socket | None) -> Iterator[None]:
@@ -43,15 +47,20 @@ class Turns:
 
         Raises GaveUp where the other end of the socket has closed it, or its half of it, by then; None: it goes on.
         """
-        lock = self._locks[kind]
-        waits = True
-        while waits:
-            waits = not lock.acquire(timeout=LOOK_S)
-            if sock is not None and sockets.peer_has_closed(sock):
-                if not waits:
-                    lock.release()
-                raise GaveUp
+        line, mine, waits = self._lines[kind], threading.Lock(), True
+        with self._lock:
+            if line:
+                mine.acquire()
+            line.append(mine)
         try:
+            while waits:
+                waits = not mine.acquire(timeout=LOOK_S)
+                if sock is not None and sockets.peer_has_closed(sock):
+                    raise GaveUp
             yield
         finally:
-            lock.release()
+            with self._lock:
+                had_turn = line[0] is mine
+                line.remove(mine)
+                if had_turn and line:
+                    line[0].release()

@@ -1,6 +1,7 @@
 """Calls that take long: one of a kind at a time, none that was given up before its turn, and quick ones beside them."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,9 @@ import qmgr
 import qmgr.aio
 from qmgr import sockets, wire
 from qmgr.daemon import calls, turns
-from qmgr.daemon.turns import GaveUp, Turns
+from qmgr.daemon.turns import MANY, GaveUp, Turns
 from tests.daemon.raw import Raw
-from tests.daemon.serving import LONG, Served, serving, until
+from tests.daemon.serving import LONG, Served, nobody_is_there, serving, until
 from tests.qmgr.world import NAME
 
 
@@ -41,6 +42,27 @@ class Slow:
         with self._lock:
             self.at_once -= 1
         return []
+
+
+class Taking:
+    """Knows who waits for a turn, or has one, from now on: how many have asked, and how many are at work."""
+
+    def __init__(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = self.at_work = 0
+        its = served.listener._clients.turns
+        take = its.take
+
+        @contextlib.contextmanager
+        def counted(kind: str, sock: Any) -> Iterator[None]:
+            self.count += 1
+            self.at_work += 1
+            try:
+                with take(kind, sock):
+                    yield
+            finally:
+                self.at_work -= 1
+
+        monkeypatch.setattr(its, "take", counted)
 
 
 @pytest.mark.parametrize("method", turns.METHODS)
@@ -154,3 +176,89 @@ def test_a_raw_client_that_gives_up_hears_no_answer_and_others_do(served: Served
     assert head.op == wire.OK
     again.close()
     one.close()
+
+
+@pytest.mark.parametrize("within", ["no unit", "unit"])
+def test_many_messages_are_not_got_for_a_client_that_is_gone_before_its_turn(
+    served: Served, monkeypatch: pytest.MonkeyPatch, within: str
+) -> None:
+    monkeypatch.setattr(calls, "MAX_QUICK", 3)
+    served.manager.put_many("A", [b"x"] * 5)
+    one = Raw(served.path)
+    with served.listener._clients.turns.take(MANY, None):
+        taking = Taking(served, monkeypatch)
+        unit = 1 if within == "unit" else 0
+        one.calls.send(wire.get_many(wire.BEGIN if unit else 0, unit, "A", 5, 0.0, {}))
+        until(lambda: taking.count == 1)
+        one.cut()
+        until(lambda: nobody_is_there(served))
+    until(lambda: not taking.at_work)
+    assert served.manager.queue("A").depth == 5
+
+
+def test_who_gives_many_messages_up_before_its_turn_hears_that_none_was_taken(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "MAX_QUICK", 3)
+    served.manager.put_many("A", [b"x"] * 5)
+    one = Raw(served.path)
+    with served.listener._clients.turns.take(MANY, None):
+        taking = Taking(served, monkeypatch)
+        one.calls.send(wire.get_many(0, 0, "A", 5, 0.0, {}))
+        until(lambda: taking.count == 1)
+        one.calls.sock.shutdown(1)
+        frame, head = one.calls.receive()
+        assert isinstance(wire.error(frame, head), qmgr.NoMessageAvailable)
+    assert served.manager.queue("A").depth == 5
+    one.close()
+
+
+def test_who_waits_for_a_turn_when_the_queue_manager_ends_hears_that(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "MAX_QUICK", 3)
+    asked = [
+        wire.get_many(0, 0, "A", 5, 0.0, {}),
+        wire.get_many(0, 0, "A", 5, LONG, {}),
+        wire.put_many(0, 0, "A", [b"x"] * 5, {}),
+        wire.call("queues", [], {}),
+    ]
+    with contextlib.ExitStack() as turns_held:
+        for kind in (MANY, "queues"):
+            turns_held.enter_context(served.listener._clients.turns.take(kind, None))
+        taking = Taking(served, monkeypatch)
+        raws = [Raw(served.path) for _ in asked]
+        for one, frame in zip(raws, asked, strict=True):
+            one.calls.send(frame)
+        until(lambda: taking.count == len(asked))
+        closing = threading.Thread(target=served.listener.close)
+        closing.start()
+        for one in raws:
+            frame, head = one.calls.receive()
+            assert wire.error(frame, head).reason == qmgr.Reason.Q_MGR_STOPPING
+        closing.join(LONG)
+    for one in raws:
+        one.close()
+
+
+def test_turns_come_in_the_order_in_which_they_were_asked_for() -> None:
+    """Whoever gives up leaves the line."""
+    taken, order, here, theirs = Turns(), list[int](), *sockets.pair()
+
+    def ask(number: int) -> None:
+        with contextlib.suppress(GaveUp), taken.take(MANY, here if number in (0, 3) else None):
+            order.append(number)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+    with taken.take(MANY, None):
+        for number, thread in enumerate(threads):
+            thread.start()
+            until(lambda number=number: len(taken._lines[MANY]) == number + 2)
+        threading.Event().wait(2 * turns.LOOK_S)
+        theirs.close()
+        until(lambda: len(taken._lines[MANY]) == 5)
+    for thread in threads:
+        thread.join(LONG)
+    here.close()
+    assert order == [1, 2, 4, 5]
+    assert not taken._lines[MANY]
