@@ -24,6 +24,7 @@ KILL_GRACE_S = 0.1  # in which a killed daemon has closed all its sockets, one a
 DEFAULT_CALLS = 32  # at a time, with a daemon that does not say how many it takes
 MAX_APPLICATION_CHARS = 60  # of its name: a first frame has no room for more
 MAX_REPLY_BYTES = 0xFFFFFFFF + 4
+ALIVE = wire.reply(wire.ALIVE, b"")
 
 
 def product() -> str:
@@ -34,6 +35,11 @@ def product() -> str:
         return metadata.version("qmgr")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+def _receive(sock: Socket, most: int) -> bytes:
+    """The next frame of an answer; that the call is at work is passed over. Raises as `sockets.receive`."""
+    return sockets.receive_answer(sock, most, ALIVE)
 
 
 def check_timeout(timeout: Any) -> float | None:
@@ -211,7 +217,7 @@ class Link:
     def answer(self, sock: Socket) -> bytes:
         """The answer to what was asked by this socket. Raises Broken."""
         try:
-            answer = sockets.receive(sock, MAX_REPLY_BYTES)
+            answer = _receive(sock, MAX_REPLY_BYTES)
             if not answer:
                 raise EOFError
         except sockets.Gone as exc:
@@ -243,7 +249,7 @@ class Link:
 
     def _stream(self, frame: bytes, hear: Callable[[int, int], None] | None, *, waits: bool) -> list[bytes]:
         answers: list[bytes] = []
-        receive = sockets.receive_one if waits else sockets.receive
+        receive = sockets.receive_one if waits else _receive
         sock = self.ask(frame)
         try:
             while not answers or wire.is_continued(answers[-1]):

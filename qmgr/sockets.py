@@ -81,6 +81,21 @@ def receive(sock: Socket, most: int, seconds: float = 0.0, ticks: Ticks | None =
     return _receive_rest(sock, data, most, seconds, ticks)
 
 
+def receive_answer(sock: Socket, most: int, word: bytes) -> bytes:
+    """As `receive`, where frames that are `word` may come before what is waited for: they are passed over."""
+    while True:
+        data = sock.recv(RECEIVE_BYTES)
+        if MIN_FRAME_BYTES <= len(data) <= most and LENGTH.unpack_from(data)[0] + 4 == len(data) and data != word:
+            return data
+        if not data:
+            return b""
+        while data.startswith(word):  # several have come with one call, or with the beginning of what follows
+            data = data[len(word) :]
+        frame = data and _receive_rest(sock, data, most, 0.0, None)
+        if frame and frame != word:
+            return frame
+
+
 def receive_now(sock: Socket) -> bytes:
     """What has come by a socket on which something has, a piece at most; b"" at its end. Raises OSError."""
     return sock.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)

@@ -231,7 +231,7 @@ class Calls:
     def _beating(self) -> Iterator[None]:
         """Send the client heartbeats while the block lasts, if it has asked for them."""
         beat = self._client.beat_ns
-        if not beat:
+        if not beat or self._beats_on:
             yield
             return
         self.due, self._beats_on = self._clock.elapsed_ns() + beat, True
@@ -382,7 +382,12 @@ class Calls:
             return NO_TURN
         if not self._may_wait:
             raise WouldWait
-        return self._turns.take(MANY, sock)
+        return self._turn_with_beats(sock)
+
+    @contextlib.contextmanager
+    def _turn_with_beats(self, sock: Socket | None) -> Iterator[None]:
+        with self._beating(), self._turns.take(MANY, sock):
+            yield
 
     def _of_many(self, unit: UnitOfWork) -> bool:
         """Does it take long to end the unit of work?"""

@@ -149,7 +149,7 @@ def test_after_an_interrupt_the_unit_can_only_be_backed_out(
     unit.send("A", BODY)
     with monkeypatch.context() as patched:
         if where == "receive":
-            patched.setattr(sockets, "receive", strike)
+            patched.setattr(sockets, "receive_answer", strike)
         else:
             patched.setattr(link.Link, "ask", strike)
         with pytest.raises(KeyboardInterrupt):

@@ -285,7 +285,7 @@ def test_a_network_that_the_system_gives_up_is_a_lost_connection(
     far: Daemon, monkeypatch: pytest.MonkeyPatch, timeout: float | None
 ) -> None:
     """ETIMEDOUT, of which Python makes the TimeoutError of a bound of time that we had set: it was a TypeError."""
-    receive, gone = sockets.receive, OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+    receive, gone = sockets.receive_answer, OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
     def brings_nothing(sock: sockets.Socket, *told: Any) -> bytes:
         receive(sock, *told)
@@ -295,11 +295,11 @@ def test_a_network_that_the_system_gives_up_is_a_lost_connection(
         unit = client.begin()
         unit.put("A", b"x")
         with monkeypatch.context() as patched:
-            patched.setattr(sockets, "receive", brings_nothing)
+            patched.setattr(sockets, "receive_answer", brings_nothing)
             assert "in the commit of unit of work" in given_up(unit.commit)
         with pytest.raises(UnitOfWorkEnded, match=r"outcome\("):
             unit.backout()
         assert client.outcome(unit.id) is UowState.COMMITTED
         with monkeypatch.context() as patched:
-            patched.setattr(sockets, "receive", brings_nothing)
+            patched.setattr(sockets, "receive_answer", brings_nothing)
             assert "Connection timed out" in given_up(lambda: client.put("A", b"x"))

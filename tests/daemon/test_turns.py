@@ -16,7 +16,7 @@ from qmgr.daemon import calls, turns
 from qmgr.daemon.turns import MANY, GaveUp, Turns
 from tests.daemon.raw import Raw
 from tests.daemon.serving import LONG, Served, nobody_is_there, serving, until
-from tests.qmgr.world import NAME
+from tests.qmgr.world import NAME, Call
 
 
 @pytest.fixture
@@ -262,3 +262,62 @@ def test_turns_come_in_the_order_in_which_they_were_asked_for() -> None:
     here.close()
     assert order == [1, 2, 4, 5]
     assert not taken._lines[MANY]
+
+
+BIG = {
+    "put_many": lambda qm: qm.put_many("A", [b"x"] * 5),
+    "get_many": lambda qm: qm.get_many("A", 5),
+    "get_many that waits": lambda qm: qm.get_many("A", 5, wait=LONG),
+    "commit": lambda qm: _unit_of_many(qm).commit(),
+    "backout": lambda qm: _unit_of_many(qm).backout(),
+    "refused send": lambda qm: _refused_send(qm),
+}
+
+
+def _unit_of_many(qm: Any) -> Any:
+    unit = qm.begin()
+    for _ in range(5):
+        unit.put("B", b"x")
+    return unit
+
+
+def _refused_send(qm: Any) -> None:
+    unit = _unit_of_many(qm)
+    unit.send("A", bytes(200))
+    with pytest.raises(qmgr.MessageTooBig):
+        unit.commit()
+
+
+@pytest.mark.parametrize("call", BIG)
+def test_who_waits_for_a_turn_hears_that_the_daemon_is_there(
+    served: Served, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Else a client took the daemon for dead, and a commit for one whose outcome is not known."""
+    monkeypatch.setattr(calls, "MAX_QUICK", 3)
+    served.manager.put_many("A", [b"x"] * 20)
+    served.manager.alter_queue("A", max_message_length=100)
+    with served.connect(timeout=0.6) as qm:
+        with served.listener._clients.turns.take(MANY, None):
+            taking = Taking(served, monkeypatch)
+            waiting = Call(lambda: BIG[call](qm))
+            until(lambda: taking.count == 1)
+            threading.Event().wait(1.5)
+        waiting.outcome()
+        assert qm.queue("A").depth in (15, 20, 25), "the session goes on"
+
+
+@pytest.mark.parametrize("call", ["put_many", "get_many", "get_many that waits"])
+def test_a_task_that_waits_for_a_turn_hears_that_the_daemon_is_there(
+    served: Served, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(calls, "MAX_QUICK", 3)
+    served.manager.put_many("A", [b"x"] * 20)
+
+    async def main() -> None:
+        async with qmgr.aio.connect(NAME, data_path=served.path, timeout=0.6) as qm:
+            with served.listener._clients.turns.take(MANY, None):
+                waiting = asyncio.create_task(BIG[call](qm))
+                await asyncio.sleep(1.5)
+            assert len(await waiting) == 5
+
+    asyncio.run(main())

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import qmgr
-from qmgr import errors, values, wire, wireoptions
+from qmgr import errors, sockets, values, wire, wireoptions
 from qmgr.errors import Mistake, MQError, Reason
 from qmgr.message import Message, describe
 from qmgr.objects import QmgrDefinition, QueueDefinition
@@ -286,3 +286,37 @@ def test_what_an_error_has_to_say_beside_that_is_kept() -> None:
     assert again.holder == "pid 7"
     unknown = values.load_error(b'{"class": "FromTheFuture", "reason": 99999, "name": "", "text": "so"}')
     assert (type(unknown), unknown.reason, str(unknown)) == (MQError, Reason.UNEXPECTED_ERROR, "so")
+
+
+class Pieces:
+    """Stands for a socket by which these bytes come piece by piece."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = list(pieces)
+
+    def recv(self, size: int) -> bytes:
+        if not self._pieces:
+            return b""
+        piece, self._pieces[0] = self._pieces[0][:size], self._pieces[0][size:]
+        if not self._pieces[0]:
+            del self._pieces[0]
+        return piece
+
+
+@pytest.mark.parametrize("words", range(4))
+def test_an_answer_is_found_behind_heartbeats_however_they_come(words: int) -> None:
+    alive, answer = wire.reply(wire.ALIVE, b""), wire.reply(wire.OK, b"told")
+    told = alive * words + answer
+    for first in range(len(told)):
+        for second in range(first + 1, len(told) + 1):
+            pieces = [piece for piece in (told[:first], told[first:second], told[second:]) if piece]
+            sock: Any = Pieces(*pieces)
+            assert sockets.receive_answer(sock, 1000, alive) == answer
+            assert sockets.receive_answer(sock, 1000, alive) == b""
+    for cut in range(len(told)):
+        sock = Pieces(*(piece for piece in (told[:cut],) if piece))
+        if cut % len(alive) == 0 and cut <= len(alive) * words:
+            assert sockets.receive_answer(sock, 1000, alive) == b""
+        else:
+            with pytest.raises(EOFError):
+                sockets.receive_answer(sock, 1000, alive)
