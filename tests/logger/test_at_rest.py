@@ -1,5 +1,7 @@
 """A log at rest: it is made and deleted durably, with all that is its own and nothing else."""
 
+import itertools
+
 from logger import at_rest, claims, notices, undone
 from logger.config import LogConfig, LogType
 from logger.whole_files import make_dirs
@@ -72,3 +74,30 @@ def test_whose_a_log_is_its_extents_say_where_the_control_file_does_not() -> Non
     disk.remove(at_rest.control_path("/log"))
     assert at_rest.log_ids(disk, "/log") == {ID, THEIRS}
     assert at_rest.was_started(disk, "/log"), "one of them holds a part of a log"
+
+
+def test_a_deletion_of_a_log_without_its_control_file_is_finished_wherever_it_was_interrupted() -> None:
+    for interrupted in itertools.count():
+        disk = made()
+        disk.remove(at_rest.control_path("/log"))
+        disk.mkdir(ARCHIVE)
+        claims.claim(disk, ARCHIVE, ID, "the log of QM1")
+        disk.poke(f"{ARCHIVE}/{name(1)}", b"of the log")
+        left = interrupted
+
+        def interrupt(kind: str, path: str) -> None:
+            nonlocal left
+            if left == 0 and kind == "unlink":
+                raise KeyboardInterrupt
+            left -= kind == "unlink"
+
+        disk.before_effect = interrupt
+        try:
+            at_rest.delete(disk, "/log")
+        except KeyboardInterrupt:
+            disk.before_effect = None
+            at_rest.delete(disk, "/log")
+            assert disk.files("/") == []
+        else:
+            assert interrupted > 3
+            break
