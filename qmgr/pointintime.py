@@ -217,7 +217,8 @@ class _Recovery:
         history = at_rest.history_of(disk, config, state)
         history.places()
         first = history.reaches_back_to(state.head // state.extent_bytes)
-        return state, history.reader(state), first * state.extent_bytes, history
+        reader = at_rest.history_of(disk, config, state).reader(state)  # which looks again, and may find more by then
+        return state, reader, first * state.extent_bytes, history
 
     def _stretch(
         self, history: History, reader: LogReader, start: int, end: int, until: int | None, moment: int | None

@@ -496,6 +496,12 @@ def test_extents_that_are_gone_are_named_and_brought_back_they_count() -> None:
     life.disk.poke(first, kept)
     before, behind = early.lsn, next(mark.lsn for mark in life.marks if mark.lsn > 4 * extent)
     assert before < 3 * extent, "one is wanted from before the gap, one needs images from there"
+    life.disk.poke(middle, held)
+    for kind in ("open", "read"):  # once, and not any more when it is to be said what is missing
+        life.disk.fail(kind, errno.EIO, where=middle.__eq__)
+        with pytest.raises(Unavailable, match=f"Input/output error.*{middle}"):
+            recover(life, "/gap", lsn=behind)
+    life.disk.remove(middle)
     for number, when in enumerate(({"lsn": before}, {"time_us": early.time})):
         recover(life, f"/gap{number}", **when)
         then = Then(life, life.disk, f"/gap{number}", after(early))
