@@ -11,7 +11,6 @@ A folder that the manifest does not name is what a run left behind that was kill
 
 import json
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -19,7 +18,7 @@ import attrs
 from logger.disk import Disk
 from logger.posix_disk import PosixDisk, absolute_path
 from logger.whole_files import read_whole, replace_file
-from pipeline.paths import GLOB_CHARS, local
+from pipeline.paths import GLOB_CHARS, local, parquet_files
 from qmgr.errors import Mistake
 
 if TYPE_CHECKING:
@@ -142,9 +141,8 @@ def lake(spark: "SparkSession", folder: str) -> "DataFrame":
 
 
 def measure(path: str) -> tuple[int, int]:
-    """How many Parquet files there are below, and their bytes."""
-    files = [file for file in Path(path).rglob("*.parquet") if file.is_file()]  # a queue may have such a name
-    sizes = [file.stat().st_size for file in files]
+    """How many Parquet files there are below, and their bytes. Raises OSError."""
+    sizes = [file.stat().st_size for file in parquet_files(path)]
     return len(sizes), sum(sizes)
 
 

@@ -1,7 +1,13 @@
-"""Paths as users of Spark write them, who also know them as URIs: `file:/data` and `file:///data` are `/data`."""
+"""Paths as users of Spark write them, who also know them as URIs: `file:/data` and `file:///data` are `/data`.
+
+And what lies there, where an error of the disk is not to be taken for nothing, as `pathlib` takes many of them.
+"""
 
 import os
 import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
 
 from qmgr.errors import Mistake, quoted
 from qmgr.locations import can_be
@@ -26,3 +32,27 @@ def without_scheme(text: str) -> str:
     if ELSEWHERE.match(text):
         raise Mistake(f"{text!r} is no path on this machine; mount it here and name that, such as /data or file:/data")
     return text
+
+
+def walk(folder: str | Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Each folder below, and this one as the last, with its files; nothing where it is not there. Raises OSError."""
+    for path, _, names in os.walk(folder, topdown=False, onerror=_refuse):
+        yield Path(path), [Path(path, name) for name in names]
+
+
+def parquet_files(folder: str | Path) -> list[Path]:
+    """The Parquet files below; a queue, whose name a folder has, may have such a name too. Raises OSError."""
+    return [file for _, files in walk(folder) for file in files if file.suffix == ".parquet"]
+
+
+def is_link(path: Path) -> bool:
+    """Is it a link? Raises OSError where that can't be told."""
+    try:
+        return stat.S_ISLNK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _refuse(exc: OSError) -> None:
+    if not isinstance(exc, FileNotFoundError):
+        raise exc

@@ -29,6 +29,7 @@ from logger.errors import LogInUse
 from logger.posix_disk import PosixDisk
 from logger.whole_files import read_whole, replace_file
 from pipeline.jobs.common import Failure, out_folder
+from pipeline.paths import is_link, walk
 from pipeline.report import TEXT, Report
 from qmgr.cli.command import because
 
@@ -71,7 +72,7 @@ class Output:
     def _switch(self, run: Path, made: tuple[str, ...]) -> None:
         """By one rename of one link: readers see the last run or this one, whole."""
         current = Path(self.folder, CURRENT)
-        if not current.is_symlink():
+        if not is_link(current):
             self._link(self._folder_of_a_run().name, CURRENT)
         for name in self.names:
             place = Path(self.folder, name)
@@ -81,7 +82,7 @@ class Output:
                 self._link(f"{CURRENT}/{name}", name)
         self._link(run.name, CURRENT)
         for name in self.names:
-            if not Path(self.folder, name).exists():
+            if name not in made:
                 Path(self.folder, name).unlink(missing_ok=True)
 
     def _link(self, to: str, name: str) -> None:
@@ -143,7 +144,7 @@ def workshop(folder: str, job: str, names: Iterable[str]) -> Iterator[Output]:
 def _sweep(folder: str) -> None:
     """Remove all folders of runs but the one that counts."""
     current = Path(folder, CURRENT)
-    counts = current.readlink().name if current.is_symlink() else ""
+    counts = current.readlink().name if is_link(current) else ""
     for path in Path(folder).iterdir():
         if FOLDERS.fullmatch(path.name) and path.name != counts and path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -152,16 +153,11 @@ def _sweep(folder: str) -> None:
 def make_durable(folder: Path) -> None:
     """Sync every file below the folder, and every name. Raises OSError."""
     disk = PosixDisk()
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_dir():
-            disk.sync_dir(str(path))
-        else:
-            file = disk.open_read(str(path))
-            try:
+    for path, files in walk(folder):
+        for one in files:
+            with contextlib.closing(disk.open_read(str(one))) as file:
                 file.sync()
-            finally:
-                file.close()
-    disk.sync_dir(str(folder))
+        disk.sync_dir(str(path))
     disk.sync_dir(str(folder.parent))
 
 

@@ -1,12 +1,11 @@
 """Parquet files that tasks write for a job, counted: a worker that lacks `--out` would write where nobody looks."""
 
-from pathlib import Path
-
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pipeline.jobs.common import Failure
+from pipeline.paths import parquet_files
 
 ROWS = "rows"
 # Of large messages Parquet would have a hundred in memory before it checks their size, and readers have a group of
@@ -27,9 +26,8 @@ def parquet(table: DataFrame, path: str, *by: str) -> None:
 
 
 def refuse_lost(path: str, rows: int) -> None:
-    """Raise Failure unless the files below the folder have so many rows."""
-    files = [file for file in Path(path).rglob("*.parquet") if file.is_file()]  # a queue may have such a name
-    there = sum(pq.read_metadata(file).num_rows for file in files)
+    """Raise Failure unless the files below the folder have so many rows. Raises OSError."""
+    there = sum(pq.read_metadata(file).num_rows for file in parquet_files(path))
     if there != rows:
         raise Failure(
             f"tasks have written {rows} rows to {path}, and {there} are there: it is not the same folder on all "

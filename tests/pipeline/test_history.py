@@ -1,6 +1,7 @@
 """The lake: the log's rows, all of them and once, whatever kills a run; what differs from the log never counts."""
 
 import datetime
+import errno
 import json
 import os
 import random
@@ -365,6 +366,35 @@ def test_a_lake_that_has_lost_files_is_refused(tmp_path: Path, how: str) -> None
         Mistake, match=rf"is not what it was: {tmp_path}/{known.folder} has \d Parquet files .* and had 3 of 303"
     ):
         pipeline.lake(nothing, str(tmp_path))
+
+
+def listing_fails(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """The disk can't list this folder just now: once."""
+    scandir = os.scandir
+
+    def fails(path: Any = ".") -> Any:
+        if Path(path) == folder:
+            monkeypatch.setattr(os, "scandir", scandir)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", fails)
+
+
+def test_what_can_not_be_listed_just_now_is_neither_gone_nor_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run would be noted with less than it has, and the lake be refused from then on."""
+    folder = tmp_path / "run" / "day=2026-11-28" / "queue=A"
+    folder.mkdir(parents=True)
+    (folder / "part-0.parquet").write_bytes(bytes(100))
+    for one in (folder, folder.parent, tmp_path / "run"):
+        for look in (lambda: manifest.measure(f"{tmp_path}/run"), lambda: output.make_durable(tmp_path / "run")):
+            listing_fails(monkeypatch, one)
+            with pytest.raises(PermissionError, match=str(one)):
+                look()
+    assert manifest.measure(f"{tmp_path}/run") == (1, 100)
+    assert manifest.measure(f"{tmp_path}/gone") == (0, 0)
 
 
 def test_a_folder_is_no_file_of_a_lake_whatever_its_queue_is_called(tmp_path: Path) -> None:

@@ -210,6 +210,29 @@ def test_a_report_that_can_not_be_written_leaves_what_the_last_run_made(tmp_path
     assert names(tmp_path) == ALL
 
 
+def test_the_last_run_stays_where_it_can_not_be_told_just_now_which_that_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From Python 3.14 on pathlib takes an error of the disk for no link."""
+    run(tmp_path, "one")
+    lstat, is_symlink = Path.lstat, Path.is_symlink
+    current = tmp_path / output.CURRENT
+
+    def fails(path: Path) -> os.stat_result:
+        if path == current:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return lstat(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "lstat", fails)
+        patched.setattr(Path, "is_symlink", lambda path: path != current and is_symlink(path))
+        with pytest.raises(OSError, match=output.CURRENT):
+            run(tmp_path, "two")
+    assert seen(tmp_path) == dict.fromkeys((*TABLES, "report.txt"), "one")
+    run(tmp_path, "two")
+    assert seen(tmp_path) == dict.fromkeys((*TABLES, "report.txt"), "two")
+
+
 def test_who_may_read_the_tables_may_read_the_report(tmp_path: Path) -> None:
     run(tmp_path, "one")
     Report("two").write(tmp_path / "alone")
