@@ -271,7 +271,7 @@ class Kept:
     def __init__(self, path: Path) -> None:
         disk = PosixDisk()
         config = parse(ini(path).read_bytes(), str(ini(path))).log
-        self._state, self._reader, _ = at_rest.read_with_history(disk, config)
+        self._state, self._reader, _, _ = at_rest.read_with_history(disk, config)
         self._history = at_rest.history_of(disk, config, self._state)
         places = {at: one for at, one in self._history.places().items() if one.form is not Form.ACTIVE}
         self.forms = {place.form for place in places.values()}

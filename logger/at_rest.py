@@ -208,17 +208,21 @@ def history_of(disk: Disk, config: LogConfig, state: ControlState, newest: Calla
     return History(disk, directories, state.log_id, state.extent_bytes, newest)
 
 
-def read_with_history(disk: Disk, config: LogConfig) -> tuple[ControlState, LogReader, int]:
-    """What the control file says, a reader that owns nothing, and the first LSN from which on it can read all."""
+def read_with_history(disk: Disk, config: LogConfig) -> tuple[ControlState, LogReader, int, History | None]:
+    """What the control file says, a reader that owns nothing, and the first LSN from which on it can read all.
+
+    And, of a linear log, the look by which that was found: an extent before it may be there, and was not readable then.
+    """
     state, reader = read_only(disk, config.path)
     sequence = state.head // state.extent_bytes
+    seen = None
     if state.log_type is LogType.LINEAR:
         reader.close()
-        history = history_of(disk, config, state)
-        history.places()
-        sequence = history.reaches_back_to(sequence)
-        reader = history.reader(state)
-    return state, reader, sequence * state.extent_bytes
+        seen = history_of(disk, config, state)
+        seen.places()
+        sequence = seen.reaches_back_to(sequence)
+        reader = history_of(disk, config, state).reader(state)  # which looks again, and may find more by then
+    return state, reader, sequence * state.extent_bytes, seen
 
 
 def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:

@@ -213,7 +213,7 @@ class _Recovery:
         disk, config = self._disk, self._config.log
         _, state = control.read(disk, at_rest.control_path(config.path))
         if state.log_type is not LogType.LINEAR:
-            return *at_rest.read_with_history(disk, config), None
+            return at_rest.read_with_history(disk, config)
         history = at_rest.history_of(disk, config, state)
         history.places()
         first = history.reaches_back_to(state.head // state.extent_bytes)

@@ -314,7 +314,7 @@ def told() -> Marked:
 def records(life: Life) -> list[tuple[int, int]]:
     """Where each record of the log begins and ends."""
     config = ini.parse(life.disk.peek(f"{DATA}/qmgrs/{NAME}/qm.ini"), "qm.ini").log
-    _, reader, start = at_rest.read_with_history(life.disk, config)
+    _, reader, start, _ = at_rest.read_with_history(life.disk, config)
     found = [(raw.lsn, raw.end) for raw in reader.records(start)]
     reader.close()
     return found
@@ -365,7 +365,7 @@ def test_a_moment_stands_for_the_state_behind_the_last_record_that_is_not_later(
     """To the microsecond."""
     life = told()
     config = ini.parse(life.disk.peek(f"{DATA}/qmgrs/{NAME}/qm.ini"), "qm.ini").log
-    _, reader, start = at_rest.read_with_history(life.disk, config)
+    _, reader, start, _ = at_rest.read_with_history(life.disk, config)
     times = [(raw.time, raw.end) for raw in reader.records(start)]
     reader.close()
     for number, (time, _) in enumerate(times[::9]):

@@ -63,7 +63,7 @@ def fill(made: World, megabytes: float) -> None:
 def kinds(made: World, since: int) -> list[int]:
     """The kinds of the log's records from an LSN on; nobody runs the queue manager."""
     config = ini.parse(made.disk.peek(f"{DATA}/qmgrs/{NAME}/qm.ini"), "qm.ini").log
-    _, reader, _ = at_rest.read_with_history(made.disk, config)
+    _, reader, _, _ = at_rest.read_with_history(made.disk, config)
     found = [raw.kind for raw in reader.records(since)]
     reader.close()
     return found

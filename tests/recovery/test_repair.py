@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from zlib import crc32
 
@@ -680,6 +681,35 @@ def test_checkpoints_lost_images_there() -> None:
             poke(life, path, 60, b"????")
         assert "can't be read" in refused_by_start(life)
         mended(life, "checkpoints_lost_images_there", life.model)
+
+
+def test_what_the_disk_can_not_read_just_once_is_no_lack_of_images() -> None:
+    """With that sentence a backup would be restored, where the next try loses nothing."""
+    life = Life(LINEAR)
+    born(life)
+    life.qm.record_image()
+    laps(life, 0.8)
+    for _ in range(2):
+        life.checkpoint()
+    life.put("A", size=100)
+    life.crash(KEEP_ALL)
+    for path in (NEWEST, PREVIOUS):
+        poke(life, path, 60, b"????")
+    told = 0
+    for name in life.disk.list(f"{LOG}/active"):
+        path = f"{LOG}/active/{name}"
+        for nth in count(1):
+            fault = life.disk.fail("open", errno.EIO, nth=nth, where=path.__eq__)
+            try:
+                assert rows(check(life)) == {"checkpoints_lost_images_there"}, path
+            except qmgr.Unavailable as exc:
+                assert path in str(exc)
+                told += 1
+            life.disk.heal()
+            if not fault.fired:
+                break
+    assert told > 9
+    mended(life, "checkpoints_lost_images_there", life.model)
 
 
 def test_log_behind_the_checkpoint() -> None:
