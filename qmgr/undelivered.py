@@ -36,7 +36,7 @@ class Undelivered:
         were last written `older_than` seconds before `now_us`, or more: no others would be removed.
         """
         needed = self._needs.needed_from()
-        oldest_us = self._oldest_message()
+        oldest_us, what = self._oldest_message()
         if oldest_us:
             copies = self._history.copies()
             written = last_written(copies)
@@ -49,7 +49,7 @@ class Undelivered:
                 has_it = (s for s in old if self._may_have(copies[s][0], written[s], oldest_us))
                 first = next(has_it, None)
             if first is not None:
-                needed["an undelivered message"] = first
+                needed[what] = first
         return needed
 
     def _may_have(self, place: Place, written_us: int, oldest_us: int) -> bool:
@@ -80,17 +80,21 @@ class Undelivered:
                     known = self._latest[sequence] = place.taken, index.high_time
         return None if known is None or known[0] != place.taken else known[1]
 
-    def _oldest_message(self) -> int:
-        """When the oldest persistent message that is still there was put, about; 0: there is none."""
-        found = []
+    def _oldest_message(self) -> tuple[int, str]:
+        """When the oldest persistent message that is still there was put, about, and what to call it; 0: there is none.
+
+        What can't be read just then may be any.
+        """
+        found, what = [], "an undelivered message"
         with self._engine.lock:
             queues = list(self._engine.state.by_id.values())
         for queue in queues:
             try:
                 with self._engine.lock:
                     found += [LONG_AGO] if queue.damaged else queue.put_times()
-            except (QueueDamaged, OSError):
+            except (QueueDamaged, OSError) as exc:
                 found.append(LONG_AGO)
+                what = f"the messages of queue {queue.name!r}, which can't be read ({exc})"
         with self._engine.lock:
             found += [entry.put_time for unit in self._engine.state.uows for _, entry in unit.gets]
-        return min(found, default=0)
+        return min(found, default=0), what

@@ -1,5 +1,6 @@
 """Archiving in a queue manager that runs: what is moved stays readable, what is needed stays, whatever crashes."""
 
+import errno
 import threading
 import time
 
@@ -199,6 +200,20 @@ def test_a_message_whose_queue_is_damaged_or_whose_time_is_to_come_holds_what_ha
         assert out.held is not None
         assert (out.done, "an undelivered message" in out.held.gates) == ((), True)
         assert [each.message.body for each in made.qm.replay("A", "oldest")] == [b"undelivered"]
+
+
+def test_messages_that_can_not_be_read_just_then_hold_all_and_the_answer_says_so() -> None:
+    made = undelivered(0)
+    made.qm.get("A")
+    made.qm.define_queue("LARGE", buffer_size=1)
+    made.qm.put("LARGE", bytes(5000))
+    made.qm.checkpoint()
+    directory = f"{DATA}/qmgrs/{NAME}/queues/LARGE/"
+    made.disk.fail("read", errno.EIO, where=lambda path: path.startswith(directory))
+    out = made.qm.remove_log(older_than=0)
+    assert out.held is not None and not out.done
+    assert any(f"queue 'LARGE', which can't be read ([Errno {errno.EIO}]" in gate for gate in out.held.gates)
+    assert made.qm.remove_log(older_than=0).done
 
 
 def test_a_message_whose_time_was_to_come_and_has_come_holds_the_extent_whose_index_says_that() -> None:
