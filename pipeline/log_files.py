@@ -130,8 +130,13 @@ class LogFiles:
     def has(self, start: int, end: int, disk: Disk | None = None) -> bool:
         """Are the extents there in which [start, end) lies, and is that durable? Raises LogError, OSError."""
         disk = disk or PosixDisk()
-        places, size = self.history(disk).places(), self.extent_bytes
-        return all(one in places for one in range(start // size, (end - 1) // size + 1)) and end <= self.end(disk=disk)
+        history, size = self.history(disk), self.extent_bytes
+        places = history.places()
+        for sequence in range(start // size, (end - 1) // size + 1):
+            history.refuse_unread(sequence)
+            if sequence not in places:
+                return False
+        return end <= self.end(disk=disk)
 
     def sequences(self, history: History) -> list[int]:
         """The sequences of all extents that exist now, rising. Raises LogError where there is none."""
@@ -174,6 +179,7 @@ class LogFiles:
         while (newest := self._newest(disk)) != named:  # once more: a queue manager that runs has gone on, perhaps far
             if not newest or newest in history.places_from(newest):
                 return
+            history.refuse_unread(newest)
             named = newest
         first = min(newest, max(history.places(), default=newest) + 1)  # of those that are lacking at the end
         history.refuse_unreadable(first)

@@ -4,6 +4,7 @@ import errno
 import gzip
 import re
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -231,6 +232,23 @@ def test_an_extent_that_may_not_be_read_is_not_taken_for_a_missing_one() -> None
     disk.heal()
     disk.remove(f"{ACTIVE}/S0000002.LOG")
     assert log.unbroken(end, disk) == 4 * log.extent_bytes
+
+
+def test_an_extent_that_can_not_be_read_just_once_is_not_taken_for_a_missing_one() -> None:
+    works = a_log()
+    disk, log = works.world.disk, works.log()
+    first, end = log.first(disk), log.end(disk=disk)
+    for ask, answer in ((lambda: log.end(disk=disk), end), (lambda: log.has(first, end, disk), True)):
+        for path in disk.files(ACTIVE):
+            for nth in count(1):
+                fault = disk.fail("open", errno.EIO, nth=nth, where=path.__eq__)
+                try:
+                    assert ask() == answer
+                except OSError as exc:
+                    assert exc.filename == path
+                disk.heal()
+                if not fault.fired:
+                    break
 
 
 def test_no_one_is_told_to_do_without_an_extent_between_others() -> None:
