@@ -329,7 +329,7 @@ class Notes:
 
     def refuse_older_marks(self) -> None:
         """Raise Mistake where the queue manager does not remember any more what was put last."""
-        if self.folder is None or not Path(self.folder, NOTES_NAME).exists():
+        if self.folder is None or not PosixDisk().exists(f"{self.folder}/{NOTES_NAME}"):
             return
         try:
             noted, said = (json.loads(Path(self.folder, name).read_bytes()) for name in (NOTES_NAME, "metadata"))

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
 
 from logger import lsn as lsns
+from logger.posix_disk import PosixDisk
 from pipeline import finding, manifest, session
 from pipeline.jobs import common, lives, output, written
 from pipeline.jobs.common import DIFFERENT, GOOD, MAX_NUMBER_CHARS, Failure, say, step
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace, spark: "SparkSession") -> int:
 
 def writes(folder: str) -> tuple[str, ...]:
     """The names in the folder that have to be this job's; a manifest makes it one, also where the marker is lost."""
-    return () if Path(folder, manifest.NAME).exists() else (manifest.NAME, TEXT)
+    return () if PosixDisk().exists(f"{folder}/{manifest.NAME}") else (manifest.NAME, TEXT)
 
 
 @attrs.frozen

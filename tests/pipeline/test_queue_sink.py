@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import errno
 import json
 import os
 import pickle
@@ -713,3 +714,22 @@ def test_what_the_log_tells_of_a_queue_is_put_once_also_when_extents_were_indexe
         list(qm.replay("A", NEVER))  # extents get their indexes, as by the housekeeping at any time
         run()
         assert sorted(bodies(qm, "B")) == [*(b"first %d" % n for n in range(3)), *(b"second %d" % n for n in range(2))]
+
+
+def test_notes_that_can_not_be_looked_for_just_now_are_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From Python 3.14 on pathlib takes an error of the disk for no file."""
+    notes = tmp_path / queue_sink.NOTES_NAME
+    notes.write_text("{}")
+    stat = os.stat
+
+    def fails(path: Any, **more: Any) -> os.stat_result:
+        if str(path) == str(notes):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return stat(path, **more)
+
+    monkeypatch.setattr(os, "stat", fails)
+    monkeypatch.setattr(Path, "exists", os.path.exists)
+    with pytest.raises(OSError, match=queue_sink.NOTES_NAME):
+        queue_sink.Notes(reach({"qmgr": NAME, "queue": "A"}), str(tmp_path)).refuse_older_marks()
