@@ -107,5 +107,5 @@ def test_what_clients_were_told_is_what_there_is(served: Served, monkeypatch: py
     put = sum((ledger.put for ledger in ledgers), Counter[bytes]())
     got = sum((ledger.got for ledger in ledgers), Counter[bytes]())
     left = Counter(message.body for queue in QUEUES for message in served.manager.browse(queue))
-    assert got.total() > 0 and left.total() > 0
+    assert got.total() > 0
     assert got + left == put
