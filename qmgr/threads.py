@@ -38,7 +38,8 @@ class _Birth:
         self._told.release()
 
     def wait(self) -> None:
-        self._told.acquire()
+        while not self._told.acquire(timeout=1):
+            pass  # a build of Python that can do without the GIL tells of the death only to a thread that runs
         if self._death is not None:
             raise MemoryError
 

@@ -31,6 +31,20 @@ last.start()
 last.join()
 print(died, len(begun), threading.active_count())
 """
+DIES = """
+import sys, threading
+from qmgr.threads import Thread
+
+class Dies(Thread):
+    def _bootstrap_inner(self):
+        raise MemoryError
+
+sys.unraisablehook = lambda told: None
+try:
+    Dies(lambda: None, "dies").start()
+except RuntimeError as exc:
+    print(exc, threading.active_count())
+"""
 
 
 def test_a_thread_that_dies_before_its_first_step_is_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +55,12 @@ def test_a_thread_that_dies_before_its_first_step_is_no_thread(monkeypatch: pyte
         with pytest.raises(RuntimeError, match="can't start new thread, since there is no memory for it"):
             thread.start()
     assert thread not in threading.enumerate() and not thread.is_alive() and not called
+
+
+def test_the_death_of_a_thread_of_the_system_is_told_to_the_one_that_waits() -> None:
+    """Also by a build of Python that can do without the GIL: there the one that waits must look."""
+    ended = subprocess.run([sys.executable, "-c", DIES], capture_output=True, text=True, timeout=60)
+    assert ended.stdout == "can't start new thread, since there is no memory for it 1\n", ended
 
 
 @pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
