@@ -37,7 +37,7 @@ from qmgr.errors import (
     UnknownQueue,
 )
 from qmgr.log_needs import LogNeeds
-from qmgr.objects import check_name, read_definition
+from qmgr.objects import AliasDefinition, QueueDefinition, check_name, read_definition
 from qmgr.queue import Queue
 from qmgr.rebuild import Rebuild, Skip
 from qmgr.segment_format import Block, split_block
@@ -208,32 +208,37 @@ class Media:
             self._record_catalog()
 
     def _record_catalog(self) -> None:
-        pieces: list[Catalog] = []
+        pieces: Iterator[Catalog] = iter(())
 
         def first() -> Catalog:
-            pieces[:] = self._catalog()
-            return pieces[0]
+            nonlocal pieces
+            pieces = self._catalog()
+            return next(pieces)
 
         self._engine.force(self._engine.log_own(first))
-        for piece in pieces[1:]:
+        for piece in pieces:
             self._log_record(piece)
 
-    def _catalog(self) -> list[Catalog]:
-        """All definitions, and where the images of the queues lie, as of now. The lock is held."""
-        state = self._state
-        queues = [{"definition": attrs.asdict(one.definition), "image": one.image} for one in state.by_id.values()]
-        aliases = [attrs.asdict(alias) for alias in state.aliases.values()]
-        step = QUEUES_PER_PIECE
-        said: list[dict[str, Any]] = [{"queues": queues[at : at + step]} for at in range(0, len(queues), step)]
-        said += [{"queues": [], "aliases": aliases[at : at + step]} for at in range(0, len(aliases), step)]
+    def _catalog(self) -> Iterator[Catalog]:
+        """All definitions, and where the images of the queues lie, as of the first piece, for which the lock is held.
+
+        The others are written without it, from what was noted then: with many queues that takes long.
+        """
+        state, step = self._state, QUEUES_PER_PIECE
+        queues = [(one.definition, one.image) for one in state.by_id.values()]
+        aliases = list(state.aliases.values())
+        parts: list[tuple[list[tuple[QueueDefinition, image.ImagePlace | None]], list[AliasDefinition]]]
+        parts = [(queues[at : at + step], []) for at in range(0, len(queues), step)]
+        parts += [([], aliases[at : at + step]) for at in range(0, len(aliases), step)]
         qmgr = {"qmgr": attrs.asdict(state.qmgr), "counters": state.counters()}
-        if said and len(json.dumps(qmgr)) < SMALL_ATTRIBUTES_BYTES:
-            said[0] |= qmgr
-        else:
-            said.insert(0, {"queues": []} | qmgr)
-        last = len(said) - 1
-        flags = [(0 if at else CATALOG_FIRST) | (CATALOG_LAST if at == last else 0) for at in range(len(said))]
-        return [Catalog(flag, json.dumps(piece).encode()) for flag, piece in zip(flags, said, strict=True)]
+        if not parts or len(json.dumps(qmgr)) >= SMALL_ATTRIBUTES_BYTES:
+            parts.insert(0, ([], []))
+        for at, (few, others) in enumerate(parts):
+            said: dict[str, Any] = {"queues": [{"definition": attrs.asdict(one), "image": place} for one, place in few]}
+            if others:
+                said["aliases"] = [attrs.asdict(alias) for alias in others]
+            flags = (0 if at else CATALOG_FIRST) | (CATALOG_LAST if at == len(parts) - 1 else 0)
+            yield Catalog(flags, json.dumps(said if at else said | qmgr).encode())
 
     # ---- images that nobody asked for
 

@@ -1,6 +1,7 @@
 """Media images that nobody asks for: when they are due, at the definition and at the end, and what is said of them."""
 
 import errno
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,11 +11,11 @@ import pytest
 
 import qmgr
 from logger import at_rest
-from qmgr import housekeeping, ini
+from qmgr import housekeeping, ini, media
 from qmgr.errors import MediaImageMissing, Mistake, NotImageRecoverable
 from qmgr.media import Media
 from recovery.image import ImagePlace
-from recovery.records import Kind
+from recovery.records import CATALOG_FIRST, Catalog, Kind
 from tests.qmgr.world import DATA, NAME, World, bodies
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
 
@@ -70,6 +71,34 @@ def kinds(made: World, since: int) -> list[int]:
 
 
 # -- when they are due -----------------------------------------------------------------------------------------------
+
+
+def test_under_the_lock_only_the_first_piece_of_the_definitions_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 queues all of them would keep everybody waiting for a second; what comes later is not in them."""
+    made = world()
+    made.qm.define_alias("ALIAS", "A")
+    monkeypatch.setattr(media, "QUEUES_PER_PIECE", 1)
+    pieces: list[Catalog] = []
+    locked: list[bool] = []
+
+    def piece(flags: int, content: bytes) -> Catalog:
+        if flags & CATALOG_FIRST:  # it may be made again once there is room for it
+            pieces.clear()
+            locked.clear()
+        pieces.append(Catalog(flags, content))
+        locked.append(made.qm._engine.lock.locked())
+        if len(pieces) == 2 and not locked[1]:
+            made.qm.alter_queue("B", description="later")
+            made.qm.define_queue("LATER")
+        return pieces[-1]
+
+    monkeypatch.setattr(media, "Catalog", piece)
+    made.qm.record_image()
+    assert locked == [True, False, False, False]
+    said = [json.loads(one.content) for one in pieces]
+    queues = [one["definition"] for piece in said for one in piece["queues"]]
+    assert [(one["name"], one["description"]) for one in queues] == [("A", ""), ("B", ""), ("NOT", "")]
+    assert [alias["name"] for piece in said for alias in piece.get("aliases", ())] == ["ALIAS"]
 
 
 def test_images_are_recorded_when_the_interval_is_over_and_not_before() -> None:
