@@ -29,6 +29,8 @@ PRIORITY, TO_WRITE = attrgetter("priority"), attrgetter("body", "status", "head"
 MAX_SURPLUS_BYTES = 32 << 20  # of a queue; beyond that some of its segments are rewritten
 NON_PERSISTENT, PERSISTENT = 0, 1
 REWRITE_BYTES = 64 << 20  # of messages that one checkpoint rewrites for a queue, about
+NO_BACKOUTS = Backouts()
+NOTHING: tuple[Items, Items] = [], []
 TRIES = 5  # for messages of one kind: the segment to append to may be missing, and names of new ones be taken
 
 
@@ -93,6 +95,12 @@ class Rewrite:
 class QueueSnapshot:
     """One changed queue as of the checkpoint's LSN."""
 
+    __slots__ = (
+        *("_fresh", "_removed", "appends", "backouts", "damaged", "definition", "empty", "image", "keep_volatile"),
+        *("kept_in_memory", "more_to_rewrite", "new_damage", "next_sequence", "no_room", "plan", "queue", "rewrites"),
+        "segments",
+    )
+
     def __init__(self, queue: Queue, *, ending: bool, rewrite: bool, spare: int | None) -> None:
         """`rewrite`: rewrite segments of which most is gone, where they take much of the disk.
 
@@ -104,14 +112,25 @@ class QueueSnapshot:
         self.damaged = "" if queue.blocked else queue.damaged
         self.image = queue.image
         self.keep_volatile = ending and queue.definition.non_persistent_class == "HIGH"
-        self.backouts = [queue.backed_out[0].copy() if self.keep_volatile else Backouts(), queue.backed_out[1].copy()]
-        spill = self.keep_volatile or queue.memory_bytes[0] > queue.buffers[0]
-        unwritten = still_there(queue.fresh[0])
-        self._fresh = unwritten if spill else [], queue.fresh[1]
-        queue.fresh = [] if spill else unwritten, []
+        others, persistent = queue.backed_out
+        self.backouts = (
+            others.copy() if others and self.keep_volatile else NO_BACKOUTS,
+            persistent.copy() if persistent else NO_BACKOUTS,
+        )
+        self._fresh = NOTHING
+        if any(queue.fresh):
+            spill = self.keep_volatile or queue.memory_bytes[0] > queue.buffers[0]
+            unwritten = still_there(queue.fresh[0])
+            self._fresh = unwritten if spill else [], queue.fresh[1]
+            queue.fresh = [] if spill else unwritten, []
         self._removed = queue.begin_snapshot()
-        self.segments = [s.copy() for s in queue.segments.values() if len(s) or queue.damaged]
-        self.empty = [number for number, s in queue.segments.items() if not (len(s) or queue.damaged)]
+        self.segments: list[Segment] = []
+        self.empty: list[int] = []
+        for number, segment in queue.segments.items():
+            if segment.cells > segment.gone_count or queue.damaged:
+                self.segments.append(segment.copy())
+            else:
+                self.empty.append(number)
         self.plan: list[list[Segment]] = []
         self.more_to_rewrite = False  # there is more to rewrite, which is for the next checkpoint
         self.no_room = False  # for some of it
@@ -123,6 +142,8 @@ class QueueSnapshot:
         self.kept_in_memory = False  # there was no room for the non-persistent ones, which can stay in memory
 
     def _plan_rewrites(self, rewrite: bool, spare: int | None) -> None:
+        if spare is None and sum([segment.length for segment in self.segments]) <= MAX_SURPLUS_BYTES:
+            return  # mostly; to look further would take longer than all else
         if segments.surplus(self.segments) <= (MAX_SURPLUS_BYTES if spare is None else 0):
             return
         for kind in (NON_PERSISTENT, PERSISTENT):

@@ -166,10 +166,11 @@ class Segment:
 
     def copy(self) -> "Segment":
         """A segment that says what this one says now; later changes of either leave the other alone."""
-        copy = Segment(self.number, volatile=self.volatile)
-        copy.gone = self.gone.copy()
-        for name in ("length", "cells", "filled", "blocks", "starts", "gone_count", "gone_bytes", "sealed", "_text"):
-            setattr(copy, name, getattr(self, name))
+        copy = Segment.__new__(Segment)  # with many queues as many copies are made under the lock: word by word
+        copy.number, copy.length, copy.cells, copy.filled = self.number, self.length, self.cells, self.filled
+        copy.blocks, copy.starts, copy.gone = self.blocks, self.starts, self.gone.copy()
+        copy.gone_count, copy.gone_bytes = self.gone_count, self.gone_bytes
+        copy.volatile, copy.sealed, copy._text = self.volatile, self.sealed, self._text
         return copy
 
     def described_by(self, copy: "Segment") -> None:
