@@ -53,7 +53,7 @@ class HttpListener:
         self._socket: socket.socket | None = None
         self._open: set[Connection] = set()
         self._lock = threading.Lock()
-        self.measuring = threading.Lock()
+        self.metrics = metrics.Answers(self._measure)
         self.strangers = Strangers(service.clock.elapsed_ns, partial(service.say, "AMQ9032", name=config.name))
 
     def start(self) -> None:
@@ -98,6 +98,9 @@ class HttpListener:
                 return True
             self.service.clock.wait(threading.Event(), ROOM_POLL_S)
         return False
+
+    def _measure(self) -> bytes:
+        return metrics.exposition(self.service.manager, len(self.service.sessions)).encode()
 
     def forget(self, connection: "Connection") -> None:
         with self._lock:
@@ -309,20 +312,13 @@ class Connection:
                 raise bad("OPTIONS * has no body")
             return Response(status=HTTPStatus.NO_CONTENT, headers={"Allow": METHODS})
         if head.path == ("healthz",):
-            return self._read_only(
-                head, Response(body=b"ok\n", content_type="text/plain") if manager.healthy else _not_running()
-            )
+            _check_read_only(head)
+            return Response(body=b"ok\n", content_type="text/plain") if manager.healthy else _not_running()
         if head.path == ("metrics",) and self._listener.config.metrics:
-            with self._listener.measuring:  # many at once take no less time, and that of everybody's calls
-                body = metrics.exposition(manager, len(self._service.sessions)).encode()
-            return self._read_only(head, Response(body=body, content_type=metrics.CONTENT_TYPE))
+            _check_read_only(head)
+            return Response(body=self._listener.metrics.get(), content_type=metrics.CONTENT_TYPE)
         session = self._session_for(head)
         return Messaging(session, self._now_s, self.gone).answer(head, self._body(head))
-
-    def _read_only(self, head: Head, response: Response) -> Response:
-        if head.method not in ("GET", "HEAD") or head.length:
-            raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, "use GET", Allow="GET, HEAD")
-        return response
 
     def _session_for(self, head: Head) -> Session:
         """The session of the user this request is from: a new one where its credentials are not those of the last."""
@@ -360,6 +356,12 @@ class Connection:
             if isinstance(exc.__cause__, IniError | OSError):  # users.json can't be read: another password is no help
                 raise BadRequest(HTTPStatus.SERVICE_UNAVAILABLE, exc.sentence) from exc
             raise BadRequest(HTTPStatus.UNAUTHORIZED, _who(user, mechanisms)) from exc
+
+
+def _check_read_only(head: Head) -> None:
+    """Raises BadRequest (405)."""
+    if head.method not in ("GET", "HEAD") or head.length:
+        raise BadRequest(HTTPStatus.METHOD_NOT_ALLOWED, "use GET", Allow="GET, HEAD")
 
 
 def _who(user: str, mechanisms: Collection[str]) -> str:

@@ -3,7 +3,9 @@
 Metrics of that collector for what this queue manager does not count are left out.
 """
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from qmgr import qmstatus
@@ -16,6 +18,38 @@ PLATFORM = "UNIX"
 RUNNING = 2  # MQQMSTA_RUNNING
 
 Sample = tuple[str, str, str, dict[str, str], float]  # name, type, help, labels, value
+
+
+class _Answer(Future[bytes]):
+    """One that is made for all who ask before it is begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maker = threading.Lock()  # held by who makes it
+
+
+class Answers:
+    """Makes one answer at a time, for all who wait: many who ask take no more of the processor than one. Thread-safe.
+
+    Who gives up, and asks again, so finds no line of those that he gave up before him.
+    """
+
+    def __init__(self, make: Callable[[], bytes]) -> None:
+        self._make = make
+        self._next = _Answer()
+        self._one_at_a_time = threading.Lock()
+
+    def get(self) -> bytes:
+        """One that was begun after this call. Raises what making it has raised."""
+        ours = self._next
+        if ours.maker.acquire(blocking=False):
+            with self._one_at_a_time:
+                self._next = _Answer()
+                try:
+                    ours.set_result(self._make())
+                except BaseException as exc:
+                    ours.set_exception(exc)
+        return ours.result()
 
 
 def exposition(manager: "QueueManager", connections: int) -> str:

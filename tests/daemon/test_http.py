@@ -1285,6 +1285,58 @@ def test_metrics_are_made_for_one_client_after_the_other(tmp_path: Path, monkeyp
     server.end()
 
 
+def test_metrics_that_several_wait_for_are_made_once_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who gave up have left their requests behind: an answer to each of them would keep the next for minutes."""
+    at_work, go_on, made = threading.Event(), threading.Event(), 0
+
+    def make() -> bytes:
+        nonlocal made
+        made += 1
+        at_work.set()
+        assert go_on.wait(30)
+        return b"%d" % made
+
+    class Maker:
+        """Counts who comes; the first of them makes the answer."""
+
+        came = 0
+        lock = threading.Lock()
+
+        def acquire(self, *, blocking: bool) -> bool:
+            with self.lock:
+                self.came += 1
+                return self.came == 1
+
+    answers, maker = metrics.Answers(make), Maker()
+    with ThreadPoolExecutor(20) as pool:
+        first = pool.submit(answers.get)
+        try:
+            assert at_work.wait(30)
+            monkeypatch.setattr(answers._next, "maker", maker)
+            came = [pool.submit(answers.get) for _ in range(19)]
+            until(lambda: maker.came == 19)
+        finally:
+            go_on.set()
+        assert first.result() == b"1"  # it was begun before the others came
+        assert {one.result() for one in came} == {b"2"}
+        assert answers.get() == b"3"
+
+
+def test_who_asks_for_metrics_again_after_an_error_gets_them() -> None:
+    bodies = iter((MemoryError(), b"metrics"))
+
+    def make() -> bytes:
+        body = next(bodies)
+        if isinstance(body, MemoryError):
+            raise body
+        return body
+
+    answers = metrics.Answers(make)
+    with pytest.raises(MemoryError):
+        answers.get()
+    assert answers.get() == b"metrics"
+
+
 @pytest.mark.parametrize("log_type", ["circular", "linear"])
 def test_metrics_say_of_the_log_what_display_says(tmp_path: Path, log_type: str) -> None:
     with face(tmp_path, log_type=log_type).manager as qm:
