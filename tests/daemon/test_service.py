@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import itertools
 import os
 import resource
@@ -577,6 +578,20 @@ def in_main(given: Given, then: Callable[[], None], background: bool = True) -> 
 
     threading.Thread(target=later).start()
     return daemon.run()
+
+
+def test_a_start_is_not_searched_for_garbage_and_what_comes_later_is() -> None:
+    given, searched = Given(), list[bool]()
+    given.makers[None] = lambda service, config: Recorded(
+        "local", given.told, at_start=lambda: searched.append(gc.isenabled())
+    )
+
+    def serve() -> None:
+        searched.append(gc.isenabled())
+        given.service.ask_to_end("immediate")
+
+    assert in_main(given, serve) is None
+    assert searched == [False, True]
 
 
 def test_a_failure_of_the_queue_manager_ends_the_daemon_with_its_sentence() -> None:
