@@ -106,12 +106,17 @@ class Media:
                 if wanted is None or wanted:
                     self._checkpoint(hear)
                 recorded = [name for checkpoint, fields in lines if (name := self._record(checkpoint, fields))]
+            except BaseException:
+                with contextlib.suppress(MQError):  # else those before it count, and a crash takes them
+                    self._force_rest()
+                raise
             finally:
                 with self._engine.lock:
                     given_up = True
                 self._state.unpin(pins)
             if catalog:
                 self._record_catalog()
+            self._force_rest()
             return recorded
 
     def _check_linear(self) -> None:
@@ -169,16 +174,23 @@ class Media:
     def _log_record(self, record: ImageStart | ImagePart | ImageEnd | Catalog) -> None:
         """Log, apply and force: this thread writes it, so that nobody else has to do that under the lock.
 
+        Small ones are forced together, the last of them by `_force_rest`: with many queues there are two for each.
         While others write too, it pauses: whoever forces meanwhile waits for this write first.
         """
         if self._engine.quiescing:
             raise Unavailable(f"queue manager {self._engine.name!r} is ending", reason=Reason.Q_MGR_QUIESCING)
         clock = self._engine.clock
         end = self._engine.log_own(lambda: record)
+        if end - self._log.safe < PIECE_BYTES:
+            return
         began = clock.elapsed_ns()
         self._engine.force(end)
         if self._log.buffer.tail not in (end, lsn.page_of(end + PAGE - 1)):  # others log: a force adds only FILL
             clock.wait(threading.Event(), min(PAUSE_FACTOR * (clock.elapsed_ns() - began) / 1e9, MAX_PAUSE_S))
+
+    def _force_rest(self) -> None:
+        """What `_log_record` has left: an image that was recorded is durable."""
+        self._engine.force(self._log.buffer.tail)
 
     def _parts(self, fields: dict[str, Any], queue: Queue, start: int) -> Iterator[ImagePart]:
         """The blocks that the checkpoint refers to and has something in. Damage marks the queue."""
@@ -206,6 +218,7 @@ class Media:
         self._check_linear()
         with self._one_at_a_time:
             self._record_catalog()
+            self._force_rest()
 
     def _record_catalog(self) -> None:
         pieces: Iterator[Catalog] = iter(())

@@ -73,6 +73,40 @@ def kinds(made: World, since: int) -> list[int]:
 # -- when they are due -----------------------------------------------------------------------------------------------
 
 
+def test_small_images_are_forced_together_and_durable_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 queues a force for each record of an image takes minutes on a disk that others use."""
+    made = world()
+    for number in range(50):
+        made.qm.define_queue(f"Q{number}")
+    made.qm.checkpoint()
+    forces: list[int] = []
+    force = made.qm._engine.force
+    monkeypatch.setattr(made.qm._engine, "force", lambda end: [forces.append(end), force(end)][1])
+    assert len(made.qm.record_image()) == 52
+    assert len(forces) < 10
+    recorded = images(made)
+    made.crash(LOSE_ALL)
+    assert images(made) == recorded and None not in [recorded[f"Q{number}"] for number in range(50)]
+
+
+def test_images_before_one_that_fails_are_durable_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, record = world(), Media._record
+
+    def failing(self: Media, checkpoint: Any, fields: dict[str, Any]) -> str:
+        if fields["definition"]["name"] == "B":
+            raise Mistake("it can't be read")
+        return record(self, checkpoint, fields)
+
+    before = images(made)
+    monkeypatch.setattr(Media, "_record", failing)
+    with pytest.raises(Mistake):
+        made.qm.record_image()
+    recorded = images(made)
+    assert recorded["A"] != before["A"]
+    made.crash(LOSE_ALL)
+    assert images(made) == recorded
+
+
 def test_under_the_lock_only_the_first_piece_of_the_definitions_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 10,000 queues all of them would keep everybody waiting for a second; what comes later is not in them."""
     made = world()

@@ -516,17 +516,18 @@ def test_row_24_an_image_frees_nothing_before_its_end_is_durable(monkeypatch: py
     made, needed = world("Manual"), set[int]()
     made.qm.record_image()
     fill(made, 2, image=False)
-    engine, force = made.qm._engine, made.qm._engine.force
+    engine, log_own = made.qm._engine, made.qm._engine.log_own
 
-    def forced(*args: Any, **options: Any) -> None:
+    def logged(*args: Any) -> int:
+        end = log_own(*args)
         said = made.qm._retention.needs.needed_from()["media recovery"]
         needed.add(said)
         disk = made.disk.snapshot(LOSE_ALL)
         with qmgr.start(NAME, data_path=DATA, disk=disk, clock=made.clock, background=False) as qm:
             assert qm._retention.needs.needed_from()["media recovery"] >= said
-        force(*args, **options)
+        return end
 
-    monkeypatch.setattr(engine, "force", forced)
+    monkeypatch.setattr(engine, "log_own", logged)
     made.qm.record_image()
     assert len(needed) > 1
 
