@@ -171,7 +171,7 @@ def test_row_53_a_write_of_the_log_fails(part: float, error: int, setup: Setup) 
     """Faults 53: the n-th, also after half of it: no half-written record is followed by an acknowledged one."""
     failed = 0
     first = 1 + ERRORS.index(error) + 3 * (part > 0) + 6 * setup.linear
-    for nth in range(1, 200) if SOAK else range(first, 80, 11 if setup.linear else 9):
+    for nth in range(1, 200) if SOAK else range(first, 80, 9):
         life = Life(setup)
         born(life)
         before = set(life.disk.files())
