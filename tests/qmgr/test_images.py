@@ -73,6 +73,7 @@ def kinds(made: World, since: int) -> list[int]:
 # -- when they are due -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.interpreted
 def test_small_images_are_forced_together_and_durable_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 10,000 queues a force for each record of an image takes minutes on a disk that others use."""
     made = world()
