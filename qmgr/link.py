@@ -24,7 +24,6 @@ KILL_GRACE_S = 0.1  # in which a killed daemon has closed all its sockets, one a
 DEFAULT_CALLS = 32  # at a time, with a daemon that does not say how many it takes
 MAX_APPLICATION_CHARS = 60  # of its name: a first frame has no room for more
 MAX_REPLY_BYTES = 0xFFFFFFFF + 4
-ALIVE = wire.reply(wire.ALIVE, b"")
 
 
 def product() -> str:
@@ -39,7 +38,7 @@ def product() -> str:
 
 def _receive(sock: Socket, most: int) -> bytes:
     """The next frame of an answer; that the call is at work is passed over. Raises as `sockets.receive`."""
-    return sockets.receive_answer(sock, most, ALIVE)
+    return sockets.receive_answer(sock, most, wire.HEARTBEAT)
 
 
 def check_timeout(timeout: Any) -> float | None:

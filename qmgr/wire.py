@@ -253,6 +253,9 @@ def reply(op: int, rest: bytes, *, flags: int = 0, begun: Begun | None = None, n
     return REPLY.pack(4 + len(name) + len(rest), op, flags, size) + name + rest
 
 
+HEARTBEAT = reply(ALIVE, b"")
+
+
 def put_reply(message: Message, begun: Begun | None, asked: str) -> bytes:
     """All but the body, which the client has."""
     if message.expiry is None and message.queue == asked:

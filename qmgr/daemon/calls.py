@@ -31,7 +31,6 @@ HEAD_BYTES = wire.REQUEST.size
 unpack_head = wire.REQUEST.unpack_from
 PUT, COMMIT, BEGIN = wire.PUT, wire.COMMIT, wire.BEGIN
 DONE = wire.reply(OK, b"")
-ALIVE = wire.reply(wire.ALIVE, b"")
 MAX_QUICK = 1000  # messages; a call for more is not quick, and others would wait for it
 MAX_QUICK_BYTES = 1 << 20  # of the bodies of a call that is
 NO_TURN = contextlib.nullcontext()
@@ -255,7 +254,7 @@ class Calls:
         if self._send_lock.acquire(blocking=False):  # else it is hearing how far the call has come, or the call is over
             try:
                 if self._beats_on:
-                    sockets.send_if_room(self.sock, ALIVE)
+                    sockets.send_if_room(self.sock, wire.HEARTBEAT)
             finally:
                 self._send_lock.release()
 

@@ -305,7 +305,7 @@ class Pieces:
 
 @pytest.mark.parametrize("words", range(4))
 def test_an_answer_is_found_behind_heartbeats_however_they_come(words: int) -> None:
-    alive, answer = wire.reply(wire.ALIVE, b""), wire.reply(wire.OK, b"told")
+    alive, answer = wire.HEARTBEAT, wire.reply(wire.OK, b"told")
     told = alive * words + answer
     for first in range(len(told)):
         for second in range(first + 1, len(told) + 1):
