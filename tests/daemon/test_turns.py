@@ -286,9 +286,7 @@ def _refused_send(qm: Any) -> None:
         unit.commit()
 
 
-@pytest.mark.parametrize(
-    ("call", "depth"), [("put_many", 25), ("get_many", 15), ("commit", 20), ("refused send", 20)]
-)
+@pytest.mark.parametrize(("call", "depth"), [("put_many", 25), ("get_many", 15), ("commit", 20), ("refused send", 20)])
 def test_who_waits_for_a_turn_hears_that_the_daemon_is_there(
     served: Served, monkeypatch: pytest.MonkeyPatch, call: str, depth: int
 ) -> None:
