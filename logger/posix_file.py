@@ -95,7 +95,7 @@ def _is_traced() -> bool:
 
 
 def identity(fd: int) -> tuple[int, int] | None:
-    """Which file has this descriptor: its device and its number there; None: no file has it."""
+    """Which file has this descriptor: its device and its number there; None: no file, or it can't be told."""
     try:
         found = os.fstat(fd)
     except OSError:
@@ -103,9 +103,20 @@ def identity(fd: int) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def is_of(fd: int, whose: tuple[int, int] | None) -> bool:
+    """Does this descriptor belong to the file that is `whose`? Also where that can't be told."""
+    if whose is None:
+        return True
+    try:
+        found = os.fstat(fd)
+    except OSError as exc:
+        return exc.errno != errno.EBADF
+    return (found.st_dev, found.st_ino) == whose
+
+
 def close_own(fd: int, whose: tuple[int, int] | None) -> None:
     """Close the descriptor, if there is one, unless it is known to belong to another file than `whose` now."""
-    if fd >= 0 and (whose is None or identity(fd) == whose):
+    if fd >= 0 and is_of(fd, whose):
         os.close(fd)
 
 
@@ -236,7 +247,7 @@ class PosixFile:
         self._identity = identity(self.fd)
 
     def still_open(self) -> bool:
-        return self.fd < 0 or self._identity is None or identity(self.fd) == self._identity
+        return self.fd < 0 or is_of(self.fd, self._identity)
 
     def close(self) -> None:
         fd, self.fd = self.fd, -1

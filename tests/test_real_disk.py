@@ -11,6 +11,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -436,6 +437,35 @@ def test_whoever_closes_descriptors_that_are_not_his_own_has_nothing_acknowledge
     assert {one.read_bytes() for one in theirs.iterdir()} == {b"the application's file"}
     with qmgr.start("CLOSED", data_path=tmp_path) as qm:
         assert [message.body for message in qm.get_many("A", 9)] == [b"acknowledged"]
+
+
+def test_that_the_system_does_not_say_which_file_a_descriptor_has_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system can refuse that for a moment; what is written next says whether the file is there."""
+    qmgr.create("REAL", data_path=tmp_path, log_primary_files=2, log_file_pages=64)
+    asked = []
+    fstat = os.fstat
+
+    def refused(fd: int) -> os.stat_result:
+        if Path(f"/dev/fd/{fd}").resolve().name.startswith("S0"):
+            asked.append(fd)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return fstat(fd)
+
+    with qmgr.start("REAL", data_path=tmp_path, background=False) as qm:
+        qm.define_queue("A")
+        qm.put("A", b"before")
+        time.sleep(0.1)  # sooner nobody looks
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", refused)
+            qm.put("A", b"meanwhile")
+            assert asked
+        qm.put("A", b"after")
+    before = len(os.listdir("/dev/fd"))
+    with qmgr.start("REAL", data_path=tmp_path) as qm:
+        assert [message.body for message in qm.get_many("A", 9)] == [b"before", b"meanwhile", b"after"]
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def a_directory(path: Path) -> None:
