@@ -138,6 +138,10 @@ class Disk(Protocol):
 
     def entropy(self, size: int) -> bytes: ...
 
+    def syncs_at_once(self) -> bool:
+        """Are the syncs of different files quicker when they run at the same time, each in a thread of its own?"""
+        ...
+
     def max_descriptors(self) -> int:
         """How many descriptors this process may have."""
         ...

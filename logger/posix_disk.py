@@ -123,6 +123,9 @@ class PosixDisk:
     def entropy(self, size: int) -> bytes:
         return os.urandom(size)
 
+    def syncs_at_once(self) -> bool:
+        return True
+
     def max_descriptors(self) -> int:
         most = os.sysconf("SC_OPEN_MAX")
         return most if most >= 0 else sys.maxsize

@@ -245,5 +245,6 @@ def _records(reader: LogReader, start: int, until: int, skip: Skip) -> Iterator[
 
 
 def _finish(writer: SegmentWriter) -> None:
-    writer.finish()
+    writer.write_rest()
+    writer.force()
     writer.segment.extend(writer.blocks, writer.length)

@@ -25,7 +25,7 @@ def no_fence() -> None:
 
 
 class SegmentWriter:
-    """Appends cells to one segment of a queue; durable when `finish` has returned."""
+    """Appends cells to one segment of a queue; durable when `write_rest` and then `force` have returned."""
 
     def __init__(
         self, disk: Disk, directory: str, log_id: bytes, queue: int, segment: Segment, fence: Fence = no_fence
@@ -38,6 +38,7 @@ class SegmentWriter:
         self._directory = directory
         self._path = path
         self.segment = segment
+        self._before = segment.length
         self.blocks: list[Block] = []
         self.length = (segment.length + PAGE - 1) // PAGE * PAGE
         self._cells = segment.cells
@@ -140,11 +141,14 @@ class SegmentWriter:
         self._ended.clear()
         self._held = 0
 
-    def finish(self) -> None:
-        """Write the rest and sync; the file's name too when it is new. Raises OSError."""
+    def write_rest(self) -> None:
+        """Nothing more is appended. Raises OSError."""
         self._end_block()
         if self._held:
             self._flush()
+
+    def force(self) -> None:
+        """Make the file durable, its name too when it is new, and close it. Raises OSError."""
         self._file.sync()
         if self._new:
             self._disk.sync_dir(self._directory)
@@ -157,5 +161,5 @@ class SegmentWriter:
             if self._new:
                 self._disk.unlink(self._path)
             else:
-                self._file.truncate(self.segment.length)
+                self._file.truncate(self._before)
         self._file.close()

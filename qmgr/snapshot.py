@@ -20,6 +20,7 @@ from logger.disk_errors import NO_FILE, NO_SPACE, RETRYABLE
 from qmgr import segments
 from qmgr.batch import Batch, Items
 from qmgr.entry import GONE, Entry
+from qmgr.forcing import Forcing
 from qmgr.message import standing
 from qmgr.queue import Queue
 from qmgr.queue_snapshot import (
@@ -81,9 +82,7 @@ class StateSnapshot:
         yield self._first_line
         if self._changed:
             self._state.sync_names()
-        for kind in (PERSISTENT, NON_PERSISTENT):  # what can stay in memory takes no room from what can't
-            for snapshot in self._changed.values():
-                self._write_fresh(snapshot, kind)
+        self._write_all_fresh()
         for queue in self._order:  # what could be left out comes last, so that it takes no room from what can't
             snapshot_or_none = self._changed.get(queue.id)
             if snapshot_or_none is not None:
@@ -92,7 +91,19 @@ class StateSnapshot:
                 self._lines[queue.id] = snapshot_or_none.line()
             yield self._lines[queue.id]
 
-    def _write_fresh(self, snapshot: QueueSnapshot, kind: int) -> None:
+    def _write_all_fresh(self) -> None:
+        """Write the new messages of all queues, durably."""
+        forcing = Forcing(self._state.disk)
+        try:
+            for kind in (PERSISTENT, NON_PERSISTENT):  # what can stay in memory takes no room from what can't
+                for snapshot in self._changed.values():
+                    self._write_fresh(snapshot, kind, forcing)
+                forcing.force()
+        except BaseException:
+            forcing.abandon()
+            raise
+
+    def _write_fresh(self, snapshot: QueueSnapshot, kind: int, forcing: Forcing) -> None:
         """Write the queue's new messages of one kind to a segment."""
         fresh = snapshot.fresh(kind)
         first = next(fresh, None)
@@ -106,8 +117,8 @@ class StateSnapshot:
         new: Iterator[EntryChunk | BatchChunk] = chain([first], fresh)
         for more in reversed(range(TRIES)):
             try:
-                self._append(snapshot, target, new)
-                return
+                writer = self._append(snapshot, target, new)
+                break
             except OSError as exc:
                 if may_stay and exc.errno in NO_SPACE:
                     snapshot.kept_in_memory = True
@@ -119,6 +130,8 @@ class StateSnapshot:
                     if exc.errno == errno.ENOTDIR:  # who writes the new one sets aside what lies there
                         snapshot.new_damage.path = ""
             target, new = self._new(kind), snapshot.fresh(kind)
+        if kind == PERSISTENT:
+            forcing.add(writer)
 
     def _target(self, snapshot: QueueSnapshot, kind: int) -> Segment:
         """The segment that new messages are appended to."""
@@ -133,7 +146,10 @@ class StateSnapshot:
             raise no_segment_number()
         return Segment(number, volatile=kind == NON_PERSISTENT)
 
-    def _append(self, snapshot: QueueSnapshot, target: Segment, new: Iterable[EntryChunk | BatchChunk]) -> None:
+    def _append(
+        self, snapshot: QueueSnapshot, target: Segment, new: Iterable[EntryChunk | BatchChunk]
+    ) -> SegmentWriter:
+        """Write new messages to a segment; persistent ones are for the caller to force."""
         writer = self._state.writer(snapshot.queue, target)
         placed: Items = []
         sizes = array("I")
@@ -146,7 +162,9 @@ class StateSnapshot:
                 if work >= YIELD_EVERY_MESSAGES:
                     work = 0
                     self._state.give_way()
-            writer.finish()
+            writer.write_rest()
+            if target.volatile:  # they may stay in memory where that fails
+                writer.force()
         except BaseException:
             writer.abandon()
             raise
@@ -154,6 +172,7 @@ class StateSnapshot:
             snapshot.segments.append(target)
         snapshot.appends.append(Append(target, target.cells, writer.blocks, writer.length, placed, sizes))
         target.extend(writer.blocks, writer.length)
+        return writer
 
     def _rewrite(self, snapshot: QueueSnapshot, group: list[Segment]) -> None:
         """Write what is there of these segments to a new one. Where that is not possible they stay."""
@@ -172,7 +191,8 @@ class StateSnapshot:
             return
         try:
             places = [self._copy(snapshot.queue, source, writer) for source in group]
-            writer.finish()
+            writer.write_rest()
+            writer.force()
         except _Unreadable:
             writer.abandon()
         except QueueDamaged as exc:

@@ -120,7 +120,8 @@ class Paged:
                 last = self.queue.segments[self.segments] = Segment(self.segments, volatile=not persistent)
             writer = SegmentWriter(self.disk, "/q", ID, self.queue.id, last)
             cells = [self._append(writer, item) for item in fresh]
-            writer.finish()
+            writer.write_rest()
+            writer.force()
             self.queue.extend(last, writer.blocks, writer.length)
             for item, cell in zip(fresh, cells, strict=True):
                 if isinstance(item, Batch):

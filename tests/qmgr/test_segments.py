@@ -47,7 +47,8 @@ def append(disk: SimDisk, segment: Segment, batch: list[Put], first: int = 1) ->
         cell = writer.append(n, priority, expires, message[:5], message[5:])
         assert cell == segment.cells + len(written)
         written.append((n, priority, expires, message))
-    writer.finish()
+    writer.write_rest()
+    writer.force()
     segment.extend(writer.blocks, writer.length)
     return written
 
@@ -133,7 +134,8 @@ def test_several_messages_are_appended_as_one_by_one(batch: list[Put], largest: 
             sequences, expires, messages = zip(*order[at : at + few], strict=True)
             parts = [one[:5] for one in messages], [one[5:] for one in messages]
             assert writer.append_each(0, sequences, expires, *parts) == [len(one) for one in messages]
-        writer.finish()
+        writer.write_rest()
+        writer.force()
         made[1].extend(writer.blocks, writer.length)
     assert read(disks[1], made[1]) == read(disks[0], made[0])
     assert [block.size <= largest or block.cells == 1 for block in blocks(made[1])].count(False) == 0
@@ -304,7 +306,8 @@ def test_row_05_a_batch_never_writes_into_a_page_that_holds_durable_cells() -> N
     assert disk.unsynced() == [PATH]
     for seed in range(40):
         assert messages(disk.snapshot(seed), segment) == [b"one", b"two"]
-    writer.finish()
+    writer.write_rest()
+    writer.force()
     assert writer.length > before
 
 

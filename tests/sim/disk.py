@@ -491,6 +491,9 @@ class SimDisk:
     def entropy(self, size: int) -> bytes:
         return self._rng.randbytes(size)
 
+    def syncs_at_once(self) -> bool:
+        return False  # its calls have an order
+
     def max_descriptors(self) -> int:
         return 1024 if self.max_open is None else self.max_open
 

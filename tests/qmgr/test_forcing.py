@@ -1,0 +1,140 @@
+"""Segment files are forced at the same time, and a checkpoint that counts on them comes after all of them."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import qmgr
+from logger.posix_disk import PosixDisk
+from logger.posix_file import PosixFile, identity
+from qmgr import forcing, threads
+
+NAME = "QM"
+QUEUES = [f"Q{number}" for number in range(2 * forcing.MOST + 3)]
+Hook = Callable[[str], None]
+
+
+class HookedFile(PosixFile):
+    hook: Hook
+
+    def sync(self) -> None:
+        self.hook(self.path)
+        super().sync()
+
+
+class Hooked(PosixDisk):
+    """Calls `hook` with the path of each file or directory of the queues before it is synced."""
+
+    def __init__(self) -> None:
+        self.hook: Hook = lambda path: None
+        self.events: list[str] = []
+
+    def open(self, path: str, *, create: bool = False, direct: bool = False) -> PosixFile:
+        file = super().open(path, create=create, direct=direct)
+        if not path.endswith(".seg"):
+            return file
+        hooked = HookedFile(os.dup(file.fd), path)
+        hooked.hook = self._sync
+        file.close()
+        hooked.note_identity()
+        return hooked
+
+    def _sync(self, path: str) -> None:
+        self.hook(path)
+        self.events.append(path)
+
+    def sync_dir(self, path: str) -> None:
+        super().sync_dir(path)
+        self.events.append(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self.events.append(new)
+        super().rename(old, new)
+
+
+def started(path: Path, disk: Hooked) -> qmgr.QueueManager:
+    """A queue manager with a message on each of the queues."""
+    qmgr.create(NAME, data_path=path, log_primary_files=2, log_file_pages=64)
+    qm = qmgr.start(NAME, data_path=path, disk=disk, background=False)
+    for queue in QUEUES:
+        qm.define_queue(queue)
+        qm.put(queue, queue.encode())
+    return qm
+
+
+def assert_all_there(path: Path) -> None:
+    with qmgr.start(NAME, data_path=path) as qm:
+        assert [qm.get(queue).body.decode() for queue in QUEUES] == QUEUES
+
+
+def test_so_many_files_are_forced_at_the_same_time(tmp_path: Path) -> None:
+    disk = Hooked()
+    qm = started(tmp_path, disk)
+    together = threading.Barrier(forcing.MOST)
+    count = iter(range(forcing.MOST))
+
+    def hook(path: str) -> None:
+        if next(count, None) is not None:
+            together.wait(60)  # raises where fewer come
+
+    disk.hook = hook
+    qm.checkpoint()
+    qm.abandon()
+    assert_all_there(tmp_path)
+
+
+@pytest.mark.parametrize("with_threads", [True, False])
+def test_a_checkpoint_is_put_in_its_place_after_all_files_and_their_names_are_durable(
+    with_threads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Hooked()
+    qm = started(tmp_path, disk)
+    disk.events.clear()
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        if not with_threads:
+            patch.setattr(threads.Thread, "start", start)
+        qm.checkpoint()
+    before = disk.events[: next(n for n, path in enumerate(disk.events) if "amqalchk" in path)]
+    assert sorted(path for path in before if path.endswith(".seg")) == sorted(
+        str(path) for path in tmp_path.rglob("*.seg")
+    )
+    assert {str(path.parent) for path in tmp_path.rglob("*.seg")} < set(before)
+    assert len({path for path in before if path.endswith(".seg")}) == len(QUEUES)
+    qm.abandon()
+    assert_all_there(tmp_path)
+
+
+@pytest.mark.parametrize("queue", [QUEUES[5], QUEUES[forcing.MOST + 1]])
+@pytest.mark.parametrize(("number", "error"), [(errno.EIO, qmgr.Unavailable), (errno.ENOSPC, qmgr.StorageFull)])
+def test_row_11_where_one_of_them_fails_the_checkpoint_does_and_the_next_one_has_all(
+    number: int, error: type[qmgr.MQError], queue: str, tmp_path: Path
+) -> None:
+    """Without room the queue manager goes on; with a sync that failed for any other reason it ends."""
+    disk = Hooked()
+    qm = started(tmp_path, disk)
+
+    def hook(path: str) -> None:
+        if f"/{queue}/" in path:
+            raise OSError(number, os.strerror(number), path)
+
+    disk.hook = hook
+    before = [fd for fd in range(100) if identity(fd)]
+    with pytest.raises(error, match=os.strerror(number)):
+        qm.checkpoint()
+    assert [fd for fd in range(100) if identity(fd)] == before
+    disk.hook = lambda path: None
+    if number == errno.ENOSPC:
+        for name in QUEUES:
+            qm.put(name, name.encode())
+            assert qm.get(name).body == name.encode()
+        qm.checkpoint()
+    qm.abandon()
+    assert_all_there(tmp_path)
