@@ -157,6 +157,10 @@ class QueueSnapshot:
         """How many segments it may make at most."""
         return TRIES * sum(1 for entries in self._fresh if entries) + len(self.plan)
 
+    def writes(self, kind: int) -> bool:
+        """Are there new messages of that kind?"""
+        return bool(self._fresh[kind])
+
     def of_kind(self, kind: int) -> list[Segment]:
         """The segments of non-persistent (0) or persistent messages (1)."""
         return [segment for segment in self.segments if segment.volatile is (kind == 0)]

@@ -81,7 +81,7 @@ class StateSnapshot:
     def write(self) -> Iterator[bytes]:
         yield self._first_line
         if self._changed:
-            self._state.sync_names()
+            self._state.make_directories(one.queue for one in self._changed.values() if one.writes(PERSISTENT))
         self._write_all_fresh()
         for queue in self._order:  # what could be left out comes last, so that it takes no room from what can't
             snapshot_or_none = self._changed.get(queue.id)

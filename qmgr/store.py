@@ -1,7 +1,8 @@
 """State with its segments: where the files of the queues lie, and which of them nothing refers to any more."""
 
+import contextlib
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from logger.disk import Disk
 from logger.disk_errors import NO_FILE, NO_SPACE
@@ -114,11 +115,23 @@ class Store(State):
             self.note_aside(aside)
         return SegmentWriter(self.disk, directory, self.log_id, queue.id, segment, self.fence)
 
-    def sync_names(self) -> None:
-        """Sync the directory of the queues, once: an earlier process may have been killed before. Raises OSError."""
-        if not self._names_synced and self.disk.exists(self.directory):
+    def make_directories(self, queues: Iterable[Queue]) -> None:
+        """Make the directories of these queues that are missing; with one sync all directories are there for good.
+
+        An earlier process may have been killed before its sync. Raises OSError.
+        """
+        if not self.disk.exists(self.directory):
+            return
+        for queue in queues:
+            path = self.queue_directory(queue.name)
+            with contextlib.suppress(OSError):  # whoever writes to it finds out why
+                if not self.disk.exists(path):
+                    self._names_synced = False
+                    self.fence()
+                    self.disk.mkdir(path)
+        if not self._names_synced:
             self.disk.sync_dir(self.directory)
-        self._names_synced = True
+            self._names_synced = True
 
     def keep_non_persistent(self) -> None:
         """Ending in order: what lies on queues with NPMCLASS(HIGH) goes into the last checkpoint too."""

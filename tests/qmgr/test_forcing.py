@@ -108,6 +108,7 @@ def test_a_checkpoint_is_put_in_its_place_after_all_files_and_their_names_are_du
     )
     assert {str(path.parent) for path in tmp_path.rglob("*.seg")} < set(before)
     assert len({path for path in before if path.endswith(".seg")}) == len(QUEUES)
+    assert before.count(str(tmp_path / "qmgrs" / NAME / "queues")) == 1  # for the directories that were made in it
     qm.abandon()
     assert_all_there(tmp_path)
 
