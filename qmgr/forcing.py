@@ -4,7 +4,7 @@ import contextlib
 
 from logger.disk import Disk
 from qmgr.segment_writer import SegmentWriter
-from qmgr.threads import ShieldedWorker
+from qmgr.threads import ShieldedWorker, await_all
 
 MOST = 8  # with more of them little is gained
 SHARE = 32  # one in so many of the file descriptors that the process may have
@@ -39,8 +39,7 @@ class Forcing:
                 if not worker.started:
                     writer.force()
         finally:
-            for worker in workers:
-                worker.await_end()
+            await_all(workers)  # whoever is told of a failure closes the files
         for worker in workers:
             if worker.started:
                 worker.wait()

@@ -5,7 +5,7 @@ The number of a thread does not tell: the system gives it to the next one that i
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -132,6 +132,21 @@ class ShieldedWorker(Worker):
         self.over.wait()
         if self._raised is not None:
             raise self._raised
+
+
+def await_all(workers: Iterable[Worker]) -> None:
+    """Wait until all of them that were started are over; what interrupts that is raised only then."""
+    struck: BaseException | None = None
+    for worker in workers:
+        over = False
+        while not over:
+            try:
+                worker.await_end()
+                over = True
+            except BaseException as exc:
+                struck = exc
+    if struck is not None:
+        raise struck
 
 
 class _Mark:

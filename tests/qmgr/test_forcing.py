@@ -2,7 +2,9 @@
 
 import errno
 import os
+import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,5 +139,28 @@ def test_row_11_where_one_of_them_fails_the_checkpoint_does_and_the_next_one_has
             qm.put(name, name.encode())
             assert qm.get(name).body == name.encode()
         qm.checkpoint()
+    qm.abandon()
+    assert_all_there(tmp_path)
+
+
+def test_row_65_an_interrupt_waits_for_the_files_that_are_being_forced(tmp_path: Path) -> None:
+    disk = Hooked()
+    qm = started(tmp_path, disk)
+    events: list[str] = []
+
+    def hook(path: str) -> None:
+        if not events:
+            events.append("struck")
+            signal.raise_signal(signal.SIGINT)
+        time.sleep(0.2)
+        events.append("forced")
+
+    disk.hook = hook
+    with pytest.raises(KeyboardInterrupt):
+        qm.checkpoint()
+    at_the_interrupt = len(events)
+    time.sleep(0.5)
+    assert at_the_interrupt == len(events) > 1
+    disk.hook = lambda path: None
     qm.abandon()
     assert_all_there(tmp_path)
