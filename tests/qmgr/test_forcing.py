@@ -151,7 +151,8 @@ def test_row_65_an_interrupt_waits_for_the_files_that_are_being_forced(tmp_path:
     def hook(path: str) -> None:
         if not events:
             events.append("struck")
-            signal.raise_signal(signal.SIGINT)
+            time.sleep(0.2)  # by then the main thread waits
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         time.sleep(0.2)
         events.append("forced")
 
