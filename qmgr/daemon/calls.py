@@ -545,12 +545,13 @@ class Calls:
     def _backout(self, request: Request, frame: bytes) -> bytes:
         unit = self._client.to_back_out(request.unit, request.flags)
         if unit is not None:
-            try:
-                with self._turn(self._of_many(unit)):
+            turn = self._turn(self._of_many(unit))  # where that has to be waited for, the unit of work is still known
+            with turn:
+                try:
                     self._lsn = self._session.backout_later(unit)
-            finally:
-                if unit.state is not ACTIVE and unit.state is not PREPARED:
-                    self._client.ended(request.unit, unit)
+                finally:
+                    if unit.state is not ACTIVE and unit.state is not PREPARED:
+                        self._client.ended(request.unit, unit)
         return DONE
 
     def _prepare(self, request: Request, frame: bytes) -> bytes:

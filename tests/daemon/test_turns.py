@@ -11,9 +11,10 @@ import pytest
 
 import qmgr
 import qmgr.aio
-from qmgr import sockets, wire
+from qmgr import UowState, sockets, wire
 from qmgr.daemon import calls, turns
 from qmgr.daemon.turns import MANY, GaveUp, Turns
+from qmgr.errors import BackedOut
 from tests.daemon.raw import Raw
 from tests.daemon.serving import LONG, Served, nobody_is_there, serving, until
 from tests.qmgr.world import NAME, Call
@@ -319,3 +320,33 @@ def test_a_task_that_waits_for_a_turn_hears_that_the_daemon_is_there(
             assert len(await waiting) == 5
 
     asyncio.run(main())
+
+
+def test_the_backout_of_many_messages_that_were_rolled_back_is_no_error(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For its turn another thread has it, which found the unit of work ended: programs heard 2255, and not 2003."""
+    monkeypatch.setattr(calls, "MAX_QUICK", 3)
+    engine = served.manager._engine
+
+    def roll_back() -> None:
+        with engine.lock:
+            [unit] = engine.state.uows
+            unit.evicted = True
+            engine.back_out_locked(unit)
+
+    with served.connect() as qm:
+        unit = _unit_of_many(qm)
+        roll_back()
+        unit.backout()
+        assert unit.state is UowState.BACKED_OUT
+        with pytest.raises(BackedOut), qm.begin() as unit:
+            unit.put_many("B", [b"x"] * 5)
+            roll_back()
+            unit.put("B", b"x")
+        unit = _unit_of_many(qm)
+        roll_back()
+        unit.send("B", b"x")
+        with pytest.raises(BackedOut):
+            unit.commit()
+    assert served.manager.queue("B").depth == 0
