@@ -305,6 +305,14 @@ def test_who_waits_for_a_turn_hears_that_the_daemon_is_there(
         assert qm.queue("A").depth == depth, "the session goes on"
 
 
+def test_who_waits_for_many_messages_hears_that_also_after_a_turn_in_which_there_was_none(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "MAX_QUICK", 3)
+    with served.connect(timeout=1.0) as qm:
+        assert qm.get_many("A", 5, wait=2.5) == []
+
+
 @pytest.mark.parametrize("call", ["put_many", "get_many"])
 def test_a_task_that_waits_for_a_turn_hears_that_the_daemon_is_there(
     served: Served, monkeypatch: pytest.MonkeyPatch, call: str
