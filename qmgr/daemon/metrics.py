@@ -41,10 +41,10 @@ class Answers:
 
     def get(self) -> bytes:
         """One that was begun after this call. Raises what making it has raised."""
-        ours = self._next
+        ours, following = self._next, _Answer()  # here, where want of memory leaves nobody waiting for a maker
         if ours.maker.acquire(blocking=False):
             with self._one_at_a_time:
-                self._next = _Answer()
+                self._next = following
                 try:
                     ours.set_result(self._make())
                 except BaseException as exc:

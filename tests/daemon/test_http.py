@@ -38,7 +38,7 @@ from qmgr.users import Users
 from tests.daemon.certificates import Authority
 from tests.daemon.faces import NAME, Face, face, listening
 from tests.daemon.serving import until
-from tests.qmgr.world import Call, World, bodies
+from tests.qmgr.world import Call, World, bodies, soon
 
 ROOT = f"/ibmmq/rest/v3/messaging/qmgr/{NAME}/queue"
 TOKEN = {"ibm-mq-rest-csrf-token": ""}
@@ -1335,6 +1335,19 @@ def test_who_asks_for_metrics_again_after_an_error_gets_them() -> None:
     with pytest.raises(MemoryError):
         answers.get()
     assert answers.get() == b"metrics"
+
+
+def test_who_finds_no_memory_to_ask_for_metrics_keeps_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = metrics.Answers(lambda: b"metrics")
+
+    def refused() -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(metrics, "_Answer", refused)
+        with pytest.raises(MemoryError):
+            answers.get()
+    assert soon(answers.get) == b"metrics"
 
 
 @pytest.mark.parametrize("log_type", ["circular", "linear"])
