@@ -265,6 +265,31 @@ def test_turns_come_in_the_order_in_which_they_were_asked_for() -> None:
     assert not taken._lines[MANY]
 
 
+def test_who_gives_up_just_as_its_turn_comes_leaves_it_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, held, here, theirs = Turns(), contextlib.ExitStack(), *sockets.pair()
+    held.enter_context(taken.take(MANY, None))
+
+    def next_one() -> None:
+        with taken.take(MANY, None):
+            pass
+
+    def closed(sock: sockets.Socket) -> bool:
+        """Looked at when it was not its turn yet."""
+        waiting.append(Call(next_one))
+        until(lambda: len(taken._lines[MANY]) == 3)
+        held.close()
+        return True
+
+    waiting: list[Call] = []
+    monkeypatch.setattr(sockets, "peer_has_closed", closed)
+    with pytest.raises(GaveUp), taken.take(MANY, here):
+        raise AssertionError("it has given up")
+    waiting[0].outcome(LONG)
+    assert not taken._lines[MANY]
+    for sock in (here, theirs):
+        sock.close()
+
+
 BIG = {
     "put_many": lambda qm: qm.put_many("A", [b"x"] * 5),
     "get_many": lambda qm: qm.get_many("A", 5, wait=LONG),
