@@ -34,7 +34,7 @@ from qmgr.wireoptions import TABLE as TABLE
 from qmgr.wireoptions import ProtocolError as ProtocolError
 from qmgr.wireoptions import encode_options, encode_wanted
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"QMGR"
 
 LENGTH = struct.Struct("<I")

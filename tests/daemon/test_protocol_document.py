@@ -42,7 +42,7 @@ def test_the_example_of_the_document_does_what_it_says(served: Served, tmp_path:
 
 
 def test_a_plain_object_is_told_what_a_value_looks_like(served: Served, tmp_path: Path) -> None:
-    frame = b"\x01\0\x01\0QMGR" + json.dumps({"manager": served.manager.name, "process": 1}).encode()
+    frame = b"\x01\0\x02\0QMGR" + json.dumps({"manager": served.manager.name, "process": 1}).encode()
     sock = RawSocket(tmp_path)
     refused = sock.refused(len(frame).to_bytes(4, "little") + frame)
     assert "an object has one key, such as map, and not 2" in str(refused)
