@@ -85,9 +85,25 @@ def test_small_images_are_forced_together_and_durable_in_the_end(monkeypatch: py
     monkeypatch.setattr(made.qm._engine, "force", lambda end: [forces.append(end), force(end)][1])
     assert len(made.qm.record_image()) == 52
     assert len(forces) < 10
-    recorded = images(made)
+    recorded, catalog = images(made), made.qm._engine.state.catalog
     made.crash(LOSE_ALL)
     assert images(made) == recorded and None not in [recorded[f"Q{number}"] for number in range(50)]
+    assert made.qm._engine.state.catalog == catalog
+
+
+def test_what_was_recorded_by_itself_is_durable() -> None:
+    made = world()
+    for number in range(media.QUEUES_PER_PIECE):
+        made.qm.define_queue(f"Q{number}")
+    before, catalog = images(made)["Q1"], made.qm._engine.state.catalog
+    made.qm.record_image("Q1")
+    recorded = images(made)["Q1"]
+    made.crash(LOSE_ALL)
+    assert images(made)["Q1"] == recorded != before
+    made.qm.record_definitions()  # in more than one piece
+    later = made.qm._engine.state.catalog
+    made.crash(LOSE_ALL)
+    assert made.qm._engine.state.catalog == later > catalog
 
 
 def test_images_before_one_that_fails_are_durable_too(monkeypatch: pytest.MonkeyPatch) -> None:
