@@ -292,6 +292,7 @@ def test_who_gives_up_just_as_its_turn_comes_leaves_it_to_the_next(monkeypatch: 
 
 BIG = {
     "put_many": lambda qm: qm.put_many("A", [b"x"] * 5),
+    "large put_many": lambda qm: qm.put_many("A", [bytes(90)] * 3),
     "get_many": lambda qm: qm.get_many("A", 5, wait=LONG),
     "commit": lambda qm: _unit_of_many(qm).commit(),
     "refused send": lambda qm: _refused_send(qm),
@@ -312,12 +313,16 @@ def _refused_send(qm: Any) -> None:
         unit.commit()
 
 
-@pytest.mark.parametrize(("call", "depth"), [("put_many", 25), ("get_many", 15), ("commit", 20), ("refused send", 20)])
+@pytest.mark.parametrize(
+    ("call", "depth"),
+    [("put_many", 25), ("large put_many", 23), ("get_many", 15), ("commit", 20), ("refused send", 20)],
+)
 def test_who_waits_for_a_turn_hears_that_the_daemon_is_there(
     served: Served, monkeypatch: pytest.MonkeyPatch, call: str, depth: int
 ) -> None:
     """Else a client took the daemon for dead, and a commit for one whose outcome is not known."""
     monkeypatch.setattr(calls, "MAX_QUICK", 3)
+    monkeypatch.setattr(calls, "MAX_QUICK_BYTES", 250)
     monkeypatch.setattr(sockets, "send_if_room", lambda sock, data: sock.sendall(2 * data))  # the client was kept away
     served.manager.put_many("A", [b"x"] * 20)
     served.manager.alter_queue("A", max_message_length=100)
