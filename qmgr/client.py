@@ -72,8 +72,9 @@ def connect(
     By its name, on this machine, or by a URL: `qmgr://host:port/QM1`, over TLS `qmgrs://host:port/QM1`. A URL goes
     with a `user` and `password`, or a client's `certificate` and its `key`; `ca` has the authorities to believe. These
     three are paths of PEM files. `application`: what operators see. `timeout`: seconds without a word from the daemon
-    after which a call raises Unavailable (2009), None: for ever; calls that wait, and those of operators, may take
-    longer, as the daemon tells meanwhile that it is at work. Raises Unavailable (2059), NotAuthorized (2035).
+    after which a call raises Unavailable (2009), None: for ever; calls that wait, those of many messages and those of
+    operators may take longer, as the daemon tells meanwhile that it is at work. Raises Unavailable (2059),
+    NotAuthorized (2035).
     """
     target = targets.find(name_or_url, data_path, targets.Identity(user, password, ca, certificate, key))
     return Connection(target, targets.application_name(application), links.check_timeout(timeout))

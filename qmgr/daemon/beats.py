@@ -1,8 +1,8 @@
 """Beats: heartbeats. One thread tells clients, as often as they have asked, that their long calls are still at work.
 
-A client gives up a daemon that is silent for long. Waits, calls of operators and looks at much of the log may take
-longer than that. Calls that should be quick send no heartbeats: where one takes long something is wrong, such as a disk
-that hangs, and the client is to notice.
+A client gives up a daemon that is silent for long. Waits, calls of operators, calls of many messages and looks at much
+of the log may take longer than that. Calls that should be quick send no heartbeats: where one takes long something is
+wrong, such as a disk that hangs, and the client is to notice.
 """
 
 import contextlib

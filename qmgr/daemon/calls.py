@@ -40,6 +40,10 @@ QUICK = frozenset(
 Answer = bytes | Iterable[bytes]
 
 
+def _always() -> bool:
+    return True
+
+
 class Calls:
     """One socket of a client; one thread at a time serves it."""
 
@@ -66,6 +70,7 @@ class Calls:
         self._turns = turns
         self._send_lock = threading.Lock()  # whole frames, where another thread may tell of a call that takes long
         self._beats_on = False  # a call that takes long is at work
+        self._goes_on: Callable[[], bool] = _always  # as far as can be seen
         self.due = NEVER
         self._begun: Begun | None = None  # the unit of work that this request has begun, for the answer
         self._op = 0  # of the request that is being answered
@@ -227,12 +232,13 @@ class Calls:
     # ---- calls that may take long
 
     @contextlib.contextmanager
-    def _beating(self) -> Iterator[None]:
-        """Send the client heartbeats while the block lasts, if it has asked for them."""
+    def _beating(self, goes_on: Callable[[], bool] = _always) -> Iterator[None]:
+        """Send the client heartbeats while the block lasts and `goes_on()`, if it has asked for them."""
         beat = self._client.beat_ns
         if not beat or self._beats_on:
             yield
             return
+        self._goes_on = goes_on
         self.due, self._beats_on = self._clock.elapsed_ns() + beat, True
         try:
             with self._beats.during(self):
@@ -253,7 +259,7 @@ class Calls:
         self.due = now + self._client.beat_ns
         if self._send_lock.acquire(blocking=False):  # else it is hearing how far the call has come, or the call is over
             try:
-                if self._beats_on:
+                if self._beats_on and self._goes_on():
                     sockets.send_if_room(self.sock, wire.HEARTBEAT)
             finally:
                 self._send_lock.release()
@@ -385,7 +391,7 @@ class Calls:
 
     @contextlib.contextmanager
     def _turn_with_beats(self, sock: Socket | None) -> Iterator[None]:
-        with self._beating(), self._turns.take(MANY, sock):
+        with self._beating(partial(self._turns.goes_on, MANY)), self._turns.take(MANY, sock):
             yield
 
     def _of_many(self, unit: UnitOfWork) -> bool:

@@ -247,7 +247,7 @@ class Clients:
         self._listener = listener
         self.watcher = Watcher()
         self.beats = Beats(service.clock)
-        self.turns = Turns()
+        self.turns = Turns(service.clock)
         self.rounds = Rounds(service, self.beats)
         self._clients: dict[bytes, Client] = {}
 

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
+from logger.clock import Clock
 from qmgr import sockets
 from qmgr.sockets import Socket
 
@@ -26,6 +27,7 @@ METHODS = (  # what takes long where there are many objects, or much to write, a
     "record_image",
 )
 LOOK_S = 0.25  # how often one that waits for its turn looks whether it was given up
+HANGS_NS = 30_000_000_000  # who has had the turn for so long is taken to hang, as a disk may
 
 
 class GaveUp(Exception):
@@ -35,7 +37,9 @@ class GaveUp(Exception):
 class Turns:
     """Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begun = dict.fromkeys((MANY, *METHODS), 0)  # when the turn under way has begun, by `elapsed_ns`
         # Of each kind who has the turn, and then who waits for it: locks, each let go of when its turn comes. One lock
         # for all, which each tries with a time-out, kept some waiting while others had dozens of turns.
         self._lines: dict[str, deque[threading.Lock]] = {kind: deque() for kind in (MANY, *METHODS)}
@@ -57,6 +61,7 @@ class Turns:
                 waits = not mine.acquire(timeout=LOOK_S)
                 if sock is not None and sockets.peer_has_closed(sock):
                     raise GaveUp
+            self._begun[kind] = self._clock.elapsed_ns()
             yield
         finally:
             with self._lock:
@@ -64,3 +69,7 @@ class Turns:
                 line.remove(mine)
                 if had_turn and line:
                     line[0].release()
+
+    def goes_on(self, kind: str) -> bool:
+        """For one who has the turn or waits for it: will it come to its end, as far as can be seen?"""
+        return self._clock.elapsed_ns() - self._begun[kind] < HANGS_NS

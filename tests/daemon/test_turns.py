@@ -11,6 +11,7 @@ import pytest
 
 import qmgr
 import qmgr.aio
+from logger.clock import SystemClock
 from qmgr import UowState, sockets, wire
 from qmgr.daemon import calls, turns
 from qmgr.daemon.turns import MANY, GaveUp, Turns
@@ -152,7 +153,7 @@ def test_many_messages_are_put_and_got_one_call_after_the_other(
 
 
 def test_who_is_gone_has_no_turn() -> None:
-    taken = Turns()
+    taken = Turns(SystemClock())
     ours, theirs = sockets.pair()
     with taken.take("queues", ours):
         pass
@@ -244,7 +245,7 @@ def test_who_waits_for_a_turn_when_the_queue_manager_ends_hears_that(
 
 def test_turns_come_in_the_order_in_which_they_were_asked_for() -> None:
     """Whoever gives up leaves the line."""
-    taken, order, here, theirs = Turns(), list[int](), *sockets.pair()
+    taken, order, here, theirs = Turns(SystemClock()), list[int](), *sockets.pair()
 
     def ask(number: int) -> None:
         with contextlib.suppress(GaveUp), taken.take(MANY, here if number in (0, 3) else None):
@@ -266,7 +267,7 @@ def test_turns_come_in_the_order_in_which_they_were_asked_for() -> None:
 
 
 def test_who_gives_up_just_as_its_turn_comes_leaves_it_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, held, here, theirs = Turns(), contextlib.ExitStack(), *sockets.pair()
+    taken, held, here, theirs = Turns(SystemClock()), contextlib.ExitStack(), *sockets.pair()
     held.enter_context(taken.take(MANY, None))
 
     def next_one() -> None:
@@ -334,6 +335,19 @@ def test_who_waits_for_a_turn_hears_that_the_daemon_is_there(
             threading.Event().wait(2.0)
         waiting.outcome()
         assert qm.queue("A").depth == depth, "the session goes on"
+
+
+@pytest.mark.parametrize("call", ["put_many", "get_many", "commit"])
+def test_who_has_the_turn_may_hang_and_a_client_that_waits_for_it_notices_that(
+    served: Served, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """A disk that hangs: small calls are given up then, and those of many messages waited for ever."""
+    monkeypatch.setattr(calls, "MAX_QUICK", 3)
+    monkeypatch.setattr(turns, "HANGS_NS", 500_000_000)
+    with served.connect(timeout=1.0) as qm, served.listener._clients.turns.take(MANY, None):
+        with pytest.raises(qmgr.Unavailable) as caught:
+            Call(lambda: BIG[call](qm)).outcome(LONG)
+        assert caught.value.reason == qmgr.Reason.CONNECTION_BROKEN
 
 
 def test_who_waits_for_many_messages_hears_that_also_after_a_turn_in_which_there_was_none(
