@@ -691,6 +691,8 @@ def test_every_log_write_integrity_and_log_sync(integrity: str, sync: str) -> No
         if n % 10 == 9:
             assert world.qm.get("A").body == b"%d" % (n // 10)
     assert world.qm.status().log_sync == sync
+    shown = world.qm.mqsc("DISPLAY QMSTATUS LOG").text
+    assert (f"LOGSYNC({sync.upper()})" in shown) == (sync != "always")  # every status says what is given up
     assert ("AMQ9001W" in world.errors()) == (sync != "always")
     expected = [b"%d" % n for n in range(10, 100)]
     if sync == "always":
