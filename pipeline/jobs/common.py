@@ -53,6 +53,7 @@ NO_RECORDS = "there is no record in this part of the log; look at --from and --t
 UNANSWERED = re.compile(r"An error occurred while calling \S+\s*")  # all that py4j says when Java dies meanwhile
 CAUSE = re.compile(r"^\s*Caused by: (?:[\w.$]+: )*(.+)$", re.MULTILINE)
 PYTHONS = re.compile(r"^\s*(\w+(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
+OF_A_FILE = re.compile(r"\[Errno (\d+)\] (.+): '([^'\\]+)'")  # what Python says of an error of the system's
 
 
 class Failure(command.Failure):
@@ -328,6 +329,11 @@ def explain(exc: Exception) -> tuple[int, str]:
     if isinstance(exc, ModuleNotFoundError):
         said = str(exc)
         return BAD_ARGUMENTS, f"AMQ7076E: {said if INSTALL in said else f'{said}; {INSTALL}'}"
+    return _as_commands_do(exc)
+
+
+def _as_commands_do(exc: Exception) -> tuple[int, str]:
+    """What any command says of it, with a status that jobs have."""
     status, text = command.explain(exc)
     return UNEXPECTED if status in (NO_ROOM, NOT_AVAILABLE) else status, text
 
@@ -360,6 +366,8 @@ def _explain_as(kind: type[BaseException], sentence: str) -> tuple[int, str]:
         return UNEXPECTED, f"{kind.amq}S: {sentence}"
     if issubclass(kind, MQError):
         return UNEXPECTED, f"AMQ8101S: {sentence}"
+    if issubclass(kind, OSError) and (found := OF_A_FILE.fullmatch(sentence)) is not None:
+        return _as_commands_do(OSError(int(found[1]), found[2], found[3]))
     if issubclass(kind, PermissionError):
         return NOT_AUTHORISED, f"AMQ7077E: you are not authorised: {sentence}"
     if issubclass(kind, OSError):

@@ -382,6 +382,12 @@ Caused by: org.apache.spark.SparkException: Job aborted"""
         119,
         "AMQ7077E: you are not authorised: [Errno 13] log extent /logs/S0000007.LOG is missing",
     )
+    for number in (errno.EACCES, errno.ESTALE, errno.ENOSPC):
+        error = OSError(number, os.strerror(number), "/logs/S0000007.LOG")
+        said = trace.replace(
+            "logger.errors.LogDamaged: log extent /logs/S0000007.LOG is missing", f"{type(error).__name__}: {error}"
+        )
+        assert explain(PythonException(said)) == explain(error)
     assert explain(PythonException("Job aborted")) == (71, "AMQ6118S: Spark failed: Job aborted")
 
 
