@@ -55,8 +55,9 @@ class ImageReader(DataSourceReader):
         """Raises LogError, MQError, OSError."""
         return [InputPartition(part) for part in parts_of(find(self.path, self.qmgr), self.images)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Raises LogDamaged, OSError."""
-        if partition.value is not None:  # Spark makes up a partition where there is nothing to read
+        # Where there is nothing to read Spark makes up a partition: Spark 4.1 None, newer ones one with nothing in it.
+        if partition is not None and partition.value is not None:
             yield from batches(partition.value, frozenset(image.start for image in self.images))
             worker.freeze_loaded()

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from logger.errors import LogDamaged
 from pipeline import built, finding
 from pipeline.__main__ import parser_of
 from pipeline.dividing import Part
+from pipeline.image_source import ImageReader
 from pipeline.images import Extent, batches, parts_of, records_of
 from pipeline.jobs import content, job, rebuild
 from pipeline.jobs.common import Failure
@@ -170,6 +172,12 @@ def test_what_lies_before_a_gap_in_the_log_is_nobodys_concern(spark: "SparkSessi
     agree(messages(spark, tmp_path / "out"), life.model)
     with pytest.raises(NotRecoverable, match=r"begins at <0:0:12:0>, .*; bring S0000001\.LOG"):
         rebuild.check(told(data, tmp_path / "out", "--at", str(2 * size + 8)))
+
+
+@pytest.mark.parametrize("partition", [None, InputPartition(None)])  # of Spark 4.1, and of newer ones
+def test_a_log_without_images_is_read_as_one_that_has_no_messages_in_them(partition: InputPartition | None) -> None:
+    """Spark makes up a partition where there is nothing to read."""
+    assert list(ImageReader({"path": "/no/such/log", "images": "[]"}).read(partition)) == []
 
 
 def test_a_moment_before_a_gap_in_the_log_is_found_as_recover_to_finds_it(
