@@ -49,6 +49,11 @@ MORE_ROOM = (
     "environment names others)"
 )
 JAVA_ENDED = f"AMQ6118S: Java has ended while Spark was at work in it; {MORE_MEMORY}"
+WORKER_ENDED = "Python worker exited unexpectedly"
+PYTHON_ENDED = (
+    "AMQ6118S: a Python process of Spark has ended in the middle of its work, as where the system kills one for want "
+    "of memory; see that there is enough, and run the job again"
+)
 NO_RECORDS = "there is no record in this part of the log; look at --from and --to."
 UNANSWERED = re.compile(r"An error occurred while calling \S+\s*")  # all that py4j says when Java dies meanwhile
 CAUSE = re.compile(r"^\s*Caused by: (?:[\w.$]+: )*(.+)$", re.MULTILINE)
@@ -319,6 +324,8 @@ def explain(exc: Exception) -> tuple[int, str]:
             return found
         if os.environ.get("QMGR_TRACEBACK"):
             traceback.print_exception(exc)
+        if WORKER_ENDED in text and OUT_OF_MEMORY.search(text) is None:
+            return UNEXPECTED, PYTHON_ENDED
         ways_out = ((OUT_OF_MEMORY, MORE_MEMORY), (FULL, MORE_ROOM))
         more = "".join(f"; {way}" for sign, way in ways_out if sign.search(text))
         return UNEXPECTED, f"AMQ6118S: Spark failed: {_spark_message(text)}{more}"

@@ -435,6 +435,22 @@ def test_too_little_memory_for_java_is_told_with_the_way_out() -> None:
         assert text.endswith("; give Java more memory, such as by SPARK_DRIVER_MEMORY=4g in the environment")
 
 
+def test_a_python_process_of_spark_that_is_killed_is_told_with_the_way_out() -> None:
+    """What Java could not read for that, such as a batch of rows or an answer of a planner, is of no use to anybody."""
+    from pyspark.errors import PySparkException
+
+    for unread in ("java.io.IOException: Unexpected end of input trying to read batch.", "java.io.EOFException"):
+        crashed = f"""An error occurred while calling o77.parquet.
+: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting 'spark.python.worker.f
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:643)
+Caused by: {unread}"""
+        status, text = explain(PySparkException(crashed))
+        assert (status, text) == (71, common.PYTHON_ENDED)
+    assert "run the job again" in text
+    no_memory = f"{crashed}\nCaused by: java.lang.OutOfMemoryError: Java heap space"
+    assert explain(PySparkException(no_memory))[1].endswith("SPARK_DRIVER_MEMORY=4g in the environment")
+
+
 def test_java_that_dies_is_told_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
