@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 from logger.clock import Clock
-from qmgr import delivery, sockets, values, wire, wireoptions
 from qmgr import session as sessions
-from qmgr.daemon.beats import NEVER, Beats
+from qmgr import sockets, values, wire, wireoptions
+from qmgr.daemon.beats import Beats
 from qmgr.daemon.client import Client, Cursor
+from qmgr.daemon.pulse import Pulse
 from qmgr.daemon.turns import MANY, METHODS, GaveUp, Turns
-from qmgr.daemon.watcher import Watch, Watcher
+from qmgr.daemon.waits import Waits
+from qmgr.daemon.watcher import Watcher
 from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
 from qmgr.logged import WouldWait
 from qmgr.manager import UnitOfWork
@@ -21,7 +23,7 @@ from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
 from qmgr.session import ADMIN, ServiceFace
 from qmgr.sockets import Gone, Socket
-from qmgr.verbs import GetOptions, PutOptions, Wanted, check_wait, waiting_at, wanted
+from qmgr.verbs import GetOptions, PutOptions, wanted
 from qmgr.wire import OK, Begun, ProtocolError, Request
 from recovery.records import Xid
 from recovery.uows import ACTIVE, PREPARED
@@ -38,10 +40,6 @@ QUICK = frozenset(
     (PUT, COMMIT, wire.PUT_MANY, wire.GET, wire.GET_MANY, wire.BACKOUT, wire.BEGIN_UNIT, wire.STATE, wire.SENDS)
 )
 Answer = bytes | Iterable[bytes]
-
-
-def _always() -> bool:
-    return True
 
 
 class Calls:
@@ -65,13 +63,9 @@ class Calls:
         self._session = client.session
         self._units = client.units
         self.sock = sock
-        self._watcher = watcher
-        self._beats = beats
         self._turns = turns
-        self._send_lock = threading.Lock()  # whole frames, where another thread may tell of a call that takes long
-        self._beats_on = False  # a call that takes long is at work
-        self._goes_on: Callable[[], bool] = _always  # as far as can be seen
-        self.due = NEVER
+        self._pulse = Pulse(sock, client.beat_ns, beats, self._clock)
+        self._waits = Waits(client, sock, watcher, self._clock, self._pulse)
         self._begun: Begun | None = None  # the unit of work that this request has begun, for the answer
         self._op = 0  # of the request that is being answered
         self._lsn = 0  # to force before the answer is sent; 0: none
@@ -79,8 +73,6 @@ class Calls:
         self._may_wait = True
         self._force_soon = True  # the log is forced right after the call
         self._puts_done = 0  # of a SENDS that is handed to a thread that may wait: puts that are done by then
-        self._watch: Watch | None = None  # while a call waits
-        self._dismissed = False
         self.over = threading.Event()
         self._longest: int = service.channels.max_frame_length
         self._idle: float = service.channels.idle_timeout
@@ -103,19 +95,17 @@ class Calls:
     def hang_up(self) -> None:
         """The client is gone: give up what waits, and find the socket closed."""
         sockets.hang_up(self.sock)
-        self.recheck_waits()
+        self._waits.recheck()
 
     def dismiss(self) -> None:
         """The queue manager is ending: answer the call that is under way, and no other; one that waits hears why."""
-        self._dismissed = True
+        self._waits.dismissed = True
         sockets.shutdown_receive(self.sock)
-        self.recheck_waits()
+        self._waits.recheck()
 
     def recheck_waits(self) -> None:
         """Wake the call that waits, if one does, to see whether it is to go on."""
-        watch = self._watch
-        if watch is not None:
-            watch.note()
+        self._waits.recheck()
 
     # ---- from the socket and back
 
@@ -193,7 +183,7 @@ class Calls:
         except UnitOfWorkEnded as exc:  # "is committed" must not be told before that is safe
             return self._refusal(exc, self._op), self._session.tail
         except GaveUp:
-            if self._dismissed:  # the client is still there
+            if self._waits.dismissed:  # the client is still there
                 return self._refusal(self._ending(), self._op), self._lsn
             raise EOFError("the client is gone") from None
         except Exception as exc:  # with it a unit of work may have been backed out
@@ -231,38 +221,12 @@ class Calls:
 
     # ---- calls that may take long
 
-    @contextlib.contextmanager
-    def _beating(self, goes_on: Callable[[], bool] = _always) -> Iterator[None]:
-        """Send the client heartbeats while the block lasts and `goes_on()`, if it has asked for them."""
-        beat = self._client.beat_ns
-        if not beat or self._beats_on:
-            yield
-            return
-        self._goes_on = goes_on
-        self.due, self._beats_on = self._clock.elapsed_ns() + beat, True
-        try:
-            with self._beats.during(self):
-                yield
-        finally:
-            with self._send_lock:
-                self._beats_on = False
-
     def _with_beats(self, handler: Callable[[Request, bytes], Answer]) -> Callable[[Request, bytes], Answer]:
         def answer(request: Request, frame: bytes) -> Answer:
-            with self._beating():
+            with self._pulse.beating():
                 return handler(request, frame)
 
         return answer
-
-    def on_due(self, now: int) -> None:
-        """Send a heartbeat for the call that takes long."""
-        self.due = now + self._client.beat_ns
-        if self._send_lock.acquire(blocking=False):  # else it is hearing how far the call has come, or the call is over
-            try:
-                if self._beats_on and self._goes_on():
-                    sockets.send_if_room(self.sock, wire.HEARTBEAT)
-            finally:
-                self._send_lock.release()
 
     def _unit(self, request: Request) -> UnitOfWork | None:
         """The unit of work of a request."""
@@ -356,7 +320,7 @@ class Calls:
 
         message = get()
         if message is None:
-            message = self._wait(get, name, wait, unit, wanted(options))
+            message = self._waits.wait(get, name, wait, unit, wanted(options))
             if message is None:
                 raise NoMessageAvailable(f"queue {name!r} has no message for this get", name=name)
         return wire.got_reply(message, self._begun, name)
@@ -374,11 +338,11 @@ class Calls:
                 with self._turn(limit > MAX_QUICK, self.sock):
                     return session.get_many(unit, name, limit, **options)
             except GaveUp:
-                raise self._not_got(name) from None
+                raise self._waits.not_got(name) from None
 
         messages = get()
         if not messages and wait:
-            messages = self._wait(get, name, wait, unit, wanted(options)) or []
+            messages = self._waits.wait(get, name, wait, unit, wanted(options)) or []
         return wire.pages(messages, self._begun)
 
     def _turn(self, many: bool, sock: Socket | None = None) -> contextlib.AbstractContextManager[None]:
@@ -391,7 +355,7 @@ class Calls:
 
     @contextlib.contextmanager
     def _turn_with_beats(self, sock: Socket | None) -> Iterator[None]:
-        with self._beating(partial(self._turns.goes_on, MANY)), self._turns.take(MANY, sock):
+        with self._pulse.beating(partial(self._turns.goes_on, MANY)), self._turns.take(MANY, sock):
             yield
 
     def _of_many(self, unit: UnitOfWork) -> bool:
@@ -420,55 +384,6 @@ class Calls:
         if not self._may_wait:
             raise WouldWait
         return None
-
-    def _wait(self, get: Callable[[], Any], name: str, wait: float, unit: UnitOfWork | None, which: Wanted) -> Any:
-        """Get again when there may be a message, until there is one or the time is over; then None.
-
-        The socket is watched meanwhile: a message is not taken for a client that is gone. Raises GaveUp.
-        """
-        engine, clock = self._session.manager._engine, self._clock
-        its = unit._unit if unit is not None else None
-        seconds = check_wait(None if wait == wire.FOR_EVER else wait)
-        deadline = None if seconds is None else clock.elapsed_ns() + int(seconds * 1e9)
-        word = threading.Event()
-        with waiting_at(name), self._watcher.watching(self.sock, word.set) as self._watch, self._beating():
-            watch = self._watch
-            while not (watch.gone or self._client.closed or self._session.quiescing):
-                waiter = delivery.Watch(word.set)
-                queue = engine.add_waiter(name, waiter, its, which)
-                looked = False  # since it was woken
-                try:
-                    found = get()
-                    if found:
-                        return found
-                    left = None if deadline is None else (deadline - clock.elapsed_ns()) / 1e9
-                    if left is not None and left <= 0:
-                        return None
-                    clock.wait(word, left)
-                    word.clear()
-                    if waiter.is_set() and not watch.gone:
-                        found = get()
-                        looked = True
-                        if found:
-                            return found
-                except MQError:
-                    if self._client.closed:  # its unit of work was backed out with it, and that woke this one
-                        raise GaveUp from None
-                    raise
-                finally:
-                    engine.remove_waiter(queue, waiter, its, looked=looked)
-        if self._session.quiescing and not self._client.closed:
-            raise self._session.quiescing_error()
-        raise self._not_got(name)
-
-    def _not_got(self, name: str) -> Exception:
-        """The error of a get that nobody waits for any more.
-
-        A client that has closed its half of the socket, and not all of it, still reads: it learns that nothing was got.
-        """
-        if self._dismissed or self._client.closed:
-            return GaveUp()
-        return NoMessageAvailable(f"nobody waits for a message of queue {name!r} any more", name=name)
 
     def _ending(self) -> Unavailable:
         name = self._session.manager.name
@@ -579,7 +494,7 @@ class Calls:
         if method == "dead_letter":
             return self._dead_letter(self._unit(request), *args, **options)
         if asked.get("progress"):
-            options["progress"] = self._tell_progress
+            options["progress"] = self._pulse.tell_progress
         if method in METHODS:
             with self._turns.take(method, self.sock):
                 return self._made(method, args, options)
@@ -607,13 +522,6 @@ class Calls:
         manager = self._session.manager
         self._session.rights.require(sessions.PUT, manager.attributes.dead_letter_queue)
         return wire.reply(OK, values.dumps(manager.dead_letter(unit, message, reason)), begun=self._begun)
-
-    def _tell_progress(self, done: int, total: int) -> None:
-        try:
-            with self._send_lock:
-                self.sock.sendall(wire.reply(wire.PROGRESS, wire.STEP.pack(done, total)))
-        except OSError:
-            raise GaveUp from None
 
 
 def _asked(frame: bytes, at: int, *names: str) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def test_row_64_a_message_that_comes_when_the_client_has_just_gone_stays(served:
 
     def goes_and_a_message_comes() -> None:
         raw.calls.close()
-        until(lambda: calls._watch is not None and calls._watch.gone)  # type: ignore[attr-defined]
+        until(lambda: calls._waits.watch is not None and calls._waits.watch.gone)  # type: ignore[attr-defined]
         served.manager.put("B", b"for others")
 
     clock.before = goes_and_a_message_comes
@@ -191,7 +191,7 @@ def test_row_64_the_word_of_a_message_that_finds_its_client_gone_goes_to_the_nex
         next_ones.append(Call(lambda: connection.get("B", wait=None)))
         waits(served, "B", count=2)
         raw.calls.close()
-        until(lambda: calls._watch is not None and calls._watch.gone)  # type: ignore[attr-defined]
+        until(lambda: calls._waits.watch is not None and calls._waits.watch.gone)  # type: ignore[attr-defined]
         served.manager.put("B", b"for the next")
 
     clock.before = goes_and_a_message_comes
