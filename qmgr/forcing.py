@@ -1,9 +1,12 @@
 """Forces several segment files to the disk at the same time: disks, and journals of file systems, do many as one."""
 
 import contextlib
+from functools import partial
 
 from logger.disk import Disk
+from logger.disk_errors import NO_FILE
 from qmgr.segment_writer import SegmentWriter
+from qmgr.segments import Segment
 from qmgr.threads import ShieldedWorker, await_all
 
 MOST = 8  # with more of them little is gained
@@ -17,6 +20,7 @@ class Forcing:
         self._at_once = disk.syncs_at_once()
         self._most = max(1, min(MOST, disk.max_descriptors() // SHARE))
         self._writers: list[SegmentWriter] = []
+        self.lost: list[Segment] = []  # new ones whose directory is gone: to be written anew
 
     def add(self, writer: SegmentWriter) -> None:
         """Force this file soon, with others, at the latest when `force` is called. Raises OSError for any of them."""
@@ -25,25 +29,34 @@ class Forcing:
             self.force()
 
     def force(self) -> None:
-        """When it has returned, all files are durable and closed. Raises the OSError of one that is not."""
+        """When it has returned all are closed, and durable but for `lost`. Raises the OSError of one that is not."""
         if not self._at_once or len(self._writers) < 2:
             while self._writers:
-                self._writers[0].force()
+                self._force_one(self._writers[0])
                 del self._writers[0]
             return
-        workers = [ShieldedWorker(writer.force, "qmgr force") for writer in self._writers]
+        workers = [ShieldedWorker(partial(self._force_one, writer), "qmgr force") for writer in self._writers]
         try:
             for worker, writer in zip(workers, self._writers, strict=True):
                 with contextlib.suppress(RuntimeError, MemoryError):  # where there can be no more threads
                     worker.start()
                 if not worker.started:
-                    writer.force()
+                    self._force_one(writer)
         finally:
             await_all(workers)  # whoever is told of a failure closes the files
         for worker in workers:
             if worker.started:
                 worker.wait()
         self._writers.clear()
+
+    def _force_one(self, writer: SegmentWriter) -> None:
+        try:
+            writer.force()
+        except OSError as exc:
+            if not writer.new or exc.errno not in NO_FILE:
+                raise
+            writer.abandon()
+            self.lost.append(writer.segment)
 
     def abandon(self) -> None:
         """The checkpoint has failed: give back what the disk has taken for those that were not forced."""

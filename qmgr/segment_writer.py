@@ -42,7 +42,7 @@ class SegmentWriter:
         self.blocks: list[Block] = []
         self.length = (segment.length + PAGE - 1) // PAGE * PAGE
         self._cells = segment.cells
-        self._new = segment.cells == 0
+        self.new = segment.cells == 0
         self._priority = 0  # of the block that grows
         self._expires = 0
         self._size = 0
@@ -51,13 +51,13 @@ class SegmentWriter:
         self._parts: list[bytes] = []  # its messages
         self._ended: list[bytes] = []  # the blocks before it, and their bytes
         self._held = 0
-        if self._new:
+        if self.new:
             make_dirs(disk, directory)
             if disk.exists(path):
                 disk.unlink(path)
-        self._file: File = disk.open(path, create=self._new)
+        self._file: File = disk.open(path, create=self.new)
         try:
-            if self._new:
+            if self.new:
                 self._file.write(0, encode_header(log_id, queue, segment.number))
             elif self._file.size() > self.length:
                 self._file.truncate(self.length)
@@ -150,7 +150,7 @@ class SegmentWriter:
     def force(self) -> None:
         """Make the file durable, its name too when it is new, and close it. Raises OSError."""
         self._file.sync()
-        if self._new:
+        if self.new:
             self._disk.sync_dir(self._directory)
         self._file.close()
 
@@ -158,7 +158,7 @@ class SegmentWriter:
         """Give back what the disk has taken, if it can be: nothing knows of it."""
         with contextlib.suppress(OSError):
             self._fence()
-            if self._new:
+            if self.new:
                 self._disk.unlink(self._path)
             else:
                 self._file.truncate(self._before)

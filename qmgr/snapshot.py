@@ -99,9 +99,20 @@ class StateSnapshot:
                 for snapshot in self._changed.values():
                     self._write_fresh(snapshot, kind, forcing)
                 forcing.force()
+                while forcing.lost:
+                    self._write_anew(forcing.lost.pop(), forcing)
         except BaseException:
             forcing.abandon()
             raise
+
+    def _write_anew(self, segment: Segment, forcing: Forcing) -> None:
+        """The directory of a new segment is gone: what was in it goes to another one, in a directory made anew."""
+        for snapshot in self._changed.values():
+            if segment in snapshot.segments:
+                snapshot.segments.remove(segment)
+                snapshot.appends = [append for append in snapshot.appends if append.target is not segment]
+                self._write_fresh(snapshot, PERSISTENT, forcing)
+        forcing.force()
 
     def _write_fresh(self, snapshot: QueueSnapshot, kind: int, forcing: Forcing) -> None:
         """Write the queue's new messages of one kind to a segment."""

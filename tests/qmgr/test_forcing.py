@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import threading
 import time
@@ -163,5 +164,31 @@ def test_row_65_an_interrupt_waits_for_the_files_that_are_being_forced(tmp_path:
     time.sleep(0.5)
     assert at_the_interrupt == len(events) > 1
     disk.hook = lambda path: None
+    qm.abandon()
+    assert_all_there(tmp_path)
+
+
+@pytest.mark.parametrize("queues", [QUEUES, QUEUES[:1]], ids=["with others", "alone"])
+def test_where_the_directory_of_one_goes_it_is_written_anew(queues: list[str], tmp_path: Path) -> None:
+    """The queue manager ended: mend the disk and start it again."""
+    disk = Hooked()
+    qm = started(tmp_path, disk)
+    qm.checkpoint()
+    for queue in queues:
+        qm.delete_queue(queue, purge=True)
+        qm.define_queue(queue)
+    qm.checkpoint()
+    for queue in queues:
+        qm.put(queue, queue.encode())
+    gone: list[str] = []
+
+    def hook(path: str) -> None:
+        if f"/{queues[0]}/" in path and not gone:
+            gone.append(path)
+            shutil.rmtree(os.path.dirname(path))
+
+    disk.hook = hook
+    qm.checkpoint()
+    assert len(gone) == 1
     qm.abandon()
     assert_all_there(tmp_path)
