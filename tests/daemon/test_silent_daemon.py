@@ -109,6 +109,25 @@ def test_a_wait_that_has_begun_before_is_given_up_too(far: Daemon) -> None:
         assert client.get("A").body == b"x"  # nobody has taken it for who is not there
 
 
+def test_gets_that_were_given_up_before_a_stopped_daemon_sees_them_take_nothing(far: Daemon) -> None:
+    """Outside a unit of work what they took would be lost."""
+    asked = [CALLS[name] for name in ("get", "get that waits", "get_many")] * 4
+    sent = [b"%d" % number for number in range(5 * len(asked))]
+    with far.connect() as other, contextlib.ExitStack() as stack:
+        other.put_many("A", sent)
+        clients = [stack.enter_context(far.connect(timeout=SOON)) for _ in asked]
+        for client in clients:
+            client.put("B", b"x")  # by the socket that its get is going to have
+        with stopped(far):
+            calls = [
+                Call(lambda get=get, client=client: get(client)) for get, client in zip(asked, clients, strict=True)
+            ]  # type: ignore[misc]
+            for call in calls:
+                assert "said nothing" in given_up(call.outcome)
+        until(lambda: len(other.connections()) == 2)  # the other, and the daemon itself
+        assert bodies(other, "A") == sent  # type: ignore[arg-type]
+
+
 def test_row_63_what_became_of_a_commit_can_be_asked_for_when_the_daemon_goes_on(far: Daemon) -> None:
     with far.connect(timeout=SOON) as client:
         unit = client.begin()
