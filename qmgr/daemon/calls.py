@@ -373,12 +373,12 @@ class Calls:
     ) -> list[Message] | None:
         """What can be got at once; None: the caller has to find out, or wait.
 
-        In a thread that may not wait it raises WouldWait instead of that. Raises as `_not_got` where nobody waits for
+        In a thread that may not wait it raises WouldWait instead of that. Raises as `Waits.not_got` where nobody waits for
         the answer any more, as after a pause of this process: what it took would be lost with the answer.
         """
         self._check_permitted(sessions.GET, name)
         if unit is None and sockets.peer_has_closed(self.sock):  # a unit of work ends with its client
-            raise self._not_got(name)
+            raise self._waits.not_got(name)
         now = self._session.get_now(unit, name, limit, options, soon=self._force_soon) if limit <= MAX_QUICK else None
         if now is not None:
             found, self._lsn = now
