@@ -373,8 +373,8 @@ class Calls:
     ) -> list[Message] | None:
         """What can be got at once; None: the caller has to find out, or wait.
 
-        In a thread that may not wait it raises WouldWait instead of that. Raises as `Waits.not_got` where nobody waits for
-        the answer any more, as after a pause of this process: what it took would be lost with the answer.
+        In a thread that may not wait it raises WouldWait instead of that. Raises as `Waits.not_got` where nobody waits
+        for the answer any more, as after a pause of this process: what it took would be lost with the answer.
         """
         self._check_permitted(sessions.GET, name)
         if unit is None and sockets.peer_has_closed(self.sock):  # a unit of work ends with its client
