@@ -347,6 +347,21 @@ def test_row_33_npmclass_high_keeps_what_was_locked_at_the_end(world: World) -> 
     assert bodies(world.qm, "H") == [b"x"]
 
 
+def test_row_33_npmclass_high_keeps_nothing_that_a_unit_in_doubt_has_put_or_got(world: World) -> None:
+    """Nothing of it is logged; what the unit has got would be got twice, were it there again and the unit committed."""
+    world.qm.define_queue("H", non_persistent_class="HIGH", default_persistence=False)
+    world.qm.put_many("H", [b"got", b"stays"])
+    unit = world.qm.begin(XID)
+    assert unit.get("H").body == b"got"
+    unit.put("H", b"put")
+    unit.put("A", b"p")
+    unit.prepare()
+    world.restart()
+    assert bodies(world.qm, "H") == [b"stays"]
+    world.qm.resolve(XID, True)
+    assert (bodies(world.qm, "H"), bodies(world.qm, "A")) == ([b"stays"], [b"p"])
+
+
 def test_a_unit_of_mixed_messages_backs_out_as_one(qm: qmgr.QueueManager) -> None:
     qm.put("A", b"p")
     qm.put("A", b"n", persistent=False)
