@@ -34,13 +34,13 @@ def translated(name: str, done: str) -> Iterator[None]:
     except PermissionError as exc:
         what = exc.filename or exc.strerror or exc
         text = f"queue manager {name!r} can't be {done}: this user may not use {what}; {OWNER_ADVICE}"
-        text += ", or give another data path" if done == "created" else ""
+        text += ", or give another data path, or log path" if done == "created" else ""
         raise Unavailable(text, reason=Reason.NOT_AUTHORIZED, name=name) from exc
     except OSError as exc:
         reason = Reason.STORAGE_MEDIUM_FULL if exc.errno in NO_SPACE else Reason.FILE_SYSTEM_ERROR
         way = retry_advice(exc)
         if done == "created" and exc.errno in NO_PLACE:
-            way = "; give a data path where directories can be made"
+            way = "; give a data path, and a log path, where directories can be made"
         elif exc.errno in OTHER_THAN_FILE:
             way = "; that is where a file belongs: move it away, and try again"
         raise Unavailable(f"queue manager {name!r} can't be {done}: {exc}{way}", reason=reason, name=name) from exc

@@ -418,9 +418,11 @@ def test_deleting_what_may_not_be_deleted_names_the_file_and_can_be_repeated(tmp
 
 
 @pytest.mark.parametrize("way", ["file", "file/below", "a" * 300])
-def test_a_data_path_that_can_not_be_made_is_said_with_a_way_out(way: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keyword", ["data_path", "log_path"])
+def test_a_path_that_can_not_be_made_is_said_with_a_way_out(way: str, keyword: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"kept")
-    with pytest.raises(qmgr.Unavailable, match="give a data path where directories can be made") as caught:
-        qmgr.create("QM1", data_path=tmp_path / way)
+    paths = {"data_path": tmp_path / "data", keyword: tmp_path / way}
+    with pytest.raises(qmgr.Unavailable, match="and a log path, where directories can be made") as caught:
+        qmgr.create("QM1", **paths)
     assert str(tmp_path / way) in str(caught.value)
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("file", b"kept")]
