@@ -83,7 +83,10 @@ class Operations(Running):
         ]
 
     def force(self, lsn: int) -> None:
-        """Wait until the log is on disk up to `lsn`; one force serves all who wait. Raises Mistake beyond its end."""
+        """Wait until the log is as safe up to `lsn` as LogSync says: on disk, unless that is not `always`.
+
+        One force serves all who wait. Raises Mistake beyond the log's end.
+        """
         tail = self._log.buffer.tail
         if type(lsn) is not int or not 0 <= lsn <= tail:  # a force of what is not there would never end
             raise Mistake(f"{quoted(lsn)} is no LSN of this log; it ends at {tail}")
