@@ -343,8 +343,6 @@ class Puts(Definitions):
                 except BaseException as exc:  # what interrupts this leaves counts that do not fit together
                     self._on_failure(exc)
                     raise
-                if not cost:
-                    self._count_put_bytes(size)
                 if unit.held_back >= self._max_held_bytes:
                     self._log_calls(unit)
         except LogError as exc:

@@ -207,8 +207,6 @@ class Requeue(Puts):
         except BaseException as exc:  # what interrupts this leaves counts that do not fit together
             self._on_failure(exc)
             raise
-        if not entry.persistent:
-            self._count_put_bytes(size)
         if unit.held_back >= self._max_held_bytes:
             self._log_calls(unit)
 

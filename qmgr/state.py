@@ -205,6 +205,8 @@ class State(ABC):
         if run.persistent:
             unit.persistent += count
             unit.put_bytes += size
+        else:
+            unit.unlogged_bytes += size
 
     def hold_get(self, unit: Uow, queue: Queue, entry: Entry) -> None:
         """A unit of work has got a message, which nobody else sees unless it is backed out."""

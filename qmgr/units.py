@@ -379,7 +379,7 @@ class Units(Logged):
                 self.log.space.promised -= unit.promise  # as `_promise`
                 unit.promise = 0
                 if unit.put_count:  # until now no checkpoint could have moved them
-                    self._count_put_bytes(unit.put_bytes + OVERHEAD * unit.put_count)
+                    self._count_put_bytes(unit.put_bytes + unit.unlogged_bytes + OVERHEAD * unit.put_count)
                 if not self._spare_units:
                     self._make_spare_unit()
         except LogError as exc:

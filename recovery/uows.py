@@ -46,7 +46,8 @@ class Uow:
     touched: dict[int, Any] = attrs.Factory(dict)  # queues that it has put persistent messages to, by number
     lost: dict[int, list[bytes]] = attrs.Factory(dict)  # calls left out as a queue is damaged: by number, the runs
     persistent: int = 0  # messages that it has put and got; counted where it has an xid, and may be rolled forward
-    put_bytes: int = 0  # of those that it has put, encoded
+    put_bytes: int = 0  # of the persistent ones that it has put, encoded
+    unlogged_bytes: int = 0  # of the others
     held_back: int = 0  # the most bytes of log record that its calls take which are not logged yet
     gets_logged: int = 0  # of its gets
     promise: int = 0  # log bytes reserved for its end
