@@ -186,6 +186,13 @@ class Store(State):
     def unwritten(self) -> int:
         return sum([queue.prune_fresh() for queue in self.by_id.values()])
 
+    def beyond_buffers(self) -> int:
+        return sum(
+            max(0, held - buffer)
+            for queue in self.by_id.values()
+            for held, buffer in zip(queue.memory_bytes, queue.buffers, strict=True)
+        )
+
     def wasteful(self) -> bool:
         """Would a checkpoint give back so much of the disk that it is worth one?
 

@@ -418,12 +418,16 @@ class Units(Logged):
         True if the backout count of a persistent message was raised.
         """
         counts = any(entry.persistent for _, entry in unit.gets)
+        returned = sum(len(entry.head) + len(entry.body) + OVERHEAD for _, entry in unit.gets if entry.segment)
         if unit.first_lsn or counts:  # a higher backout count is a promise too
             runs = b"".join(encoded_calls((), unit.gets[unit.gets_logged :]))
             self._append_and_apply(Backout(unit.number, runs, done=True), self.clock.wall_us())
         else:
             self._apply_only(Backout(unit.number, done=True), 0)
         self._promise(unit, 0)
+        self.checkpointer.returned_bytes += returned
+        if self.checkpointer.returned_bytes >= self.checkpointer.arrived_max_bytes:
+            self.attention = True  # a checkpoint has to move them out of memory again
         return counts
 
     def prepare(self, unit: Uow) -> None:

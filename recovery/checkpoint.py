@@ -203,6 +203,7 @@ class Checkpointer:
         self.records = 0  # logged since the last checkpoint began; counted by callers that append
         self.arrived_max_bytes = ARRIVED_MAX_BYTES
         self.arrived_bytes = 0  # of messages put since then, logged or not; counted by callers that put
+        self.returned_bytes = 0  # of messages that segments have and backouts gave back; counted by callers too
         self.next_unit: Callable[[], int] = lambda: 0  # a number above those of all units that have begun; 0: not known
         self.count = 0  # taken since the start
         self.last_ns = clock.elapsed_ns()
@@ -221,7 +222,8 @@ class Checkpointer:
 
     def limit_reached(self) -> bool:
         """Has enough come for a checkpoint, whatever the time?"""
-        return self.records >= self._triggers.records_max or self.arrived_bytes >= self.arrived_max_bytes
+        most = self.arrived_max_bytes
+        return self.records >= self._triggers.records_max or self.arrived_bytes >= most or self.returned_bytes >= most
 
     def may_lack_room(self) -> bool:
         """Is it in doubt that the disk has room for one? One that is taken then takes the doubt away."""
@@ -260,9 +262,11 @@ class Checkpointer:
             except MemoryError:  # it may move some out
                 return True
             behind = self._log.buffer.tail - self.heads[1]
-            self._known_worth_it = there >= self.arrived_max_bytes // 2 or behind >= REPLAYED_MAX_BYTES
+            returned = self._resource.beyond_buffers() if self.returned_bytes >= self.arrived_max_bytes else 0
+            much = max(there, returned) >= self.arrived_max_bytes // 2
+            self._known_worth_it = much or behind >= REPLAYED_MAX_BYTES
             if not self._known_worth_it:
-                self.arrived_bytes = there
+                self.arrived_bytes, self.returned_bytes = there, 0
             return self._known_worth_it
 
     def _clock_lead_us(self) -> int:
@@ -327,6 +331,7 @@ class Checkpointer:
             marked, end = self._append_mark(Kind.START_CHECKPOINT, notes)
             records, self.records = self.records, 0
             arrived_bytes, self.arrived_bytes = self.arrived_bytes, 0
+            returned_bytes, self.returned_bytes = self.returned_bytes, 0
             self._known_worth_it = False
             snapshot = self._resource.snapshot()
             counters = self._resource.counters()  # with what the snapshot itself has taken
@@ -359,6 +364,7 @@ class Checkpointer:
                 snapshot.give_up(named=named)
                 self.records += records
                 self.arrived_bytes += arrived_bytes
+                self.returned_bytes += returned_bytes
             raise
         self._failed = False
         snapshot.finish(log.lock)

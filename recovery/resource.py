@@ -60,6 +60,10 @@ class ResourceManager(Protocol):
         """Bytes in memory that a checkpoint would write; what is gone is let go of. The caller holds the log's lock."""
         ...
 
+    def beyond_buffers(self) -> int:
+        """Bytes in memory beyond what is to stay there after a checkpoint. The caller holds the log's lock."""
+        ...
+
     def wasteful(self) -> bool:
         """Would a checkpoint give back so much of the disk that it is worth one?"""
         ...

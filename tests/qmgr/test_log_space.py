@@ -678,6 +678,27 @@ def test_the_restart_report_and_the_error_log_agree(world: World) -> None:
         assert amq in errors
 
 
+@pytest.mark.parametrize(("buffer", "taken"), [(1000, 1), (1_000_000, 0)])
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_checkpoint_is_due_when_backouts_have_given_back_much_beyond_the_buffer(
+    persistent: bool, buffer: int, taken: int
+) -> None:
+    """Nothing else would move it out of memory again."""
+    world = World(log_primary_files=4, log_file_pages=1024)
+    world.qm.define_queue("A", default_persistence=persistent, buffer_size=buffer)
+    world.qm.put_many("A", [b"%02d" % n + bytes(1000) for n in range(30)])
+    world.qm.checkpoint()
+    checkpointer = world.qm._checkpointer
+    checkpointer.arrived_max_bytes, before = 20_000, checkpointer.count
+    unit = world.qm.begin()
+    assert len(unit.get_many("A", 30)) == 30
+    unit.backout()
+    assert checkpointer.count == before + taken
+    assert not checkpointer.limit_reached()
+    assert (world.qm.queue("A").memory < 3000) == (taken == 1)
+    assert [body[:2] for body in bodies(world.qm, "A")] == [b"%02d" % n for n in range(30)]
+
+
 # ---- settings
 
 
