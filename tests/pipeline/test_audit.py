@@ -178,6 +178,19 @@ def test_what_was_rolled_forward_is_in_order_where_the_log_begins_in_the_midst_o
     found = lives.query(audit_rules.OF_UNITS, log=log, calls=lives.operations(log))
     again = next(row for row in cut if row["repeated"])
     assert {(row["rule"], row["lsn"]) for row in found.collect()} == {("ordinal", again["lsn"])}
+    assert without_with(lives.operations(log))
+
+
+def test_the_calls_that_an_audit_looks_at_many_times_have_no_with(spark: "SparkSession", lived: Lived) -> None:
+    """Spark 4.1 confuses those of a table that is in one query more than once: no audit of a whole log came to its end.
+
+    What it takes for what depends on all of the plan, so that an audit by itself may pass.
+    """
+    assert without_with(lives.operations(table(spark, lived.logs[0][:50], audit_rules.COLUMNS)))
+
+
+def without_with(found: "DataFrame") -> bool:
+    return "CTE" not in found._jdf.queryExecution().analyzed().toString()
 
 
 class Forged:
