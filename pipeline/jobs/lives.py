@@ -29,7 +29,7 @@ NEEDED = (
     "bases",
 )
 
-# The next two have no `with`: Spark 4.1 confuses those of a table that is in a query more than once, as here in audits.
+# No query here has a `with`: Spark 4.1 confuses those of a table that is in one query more than once, as these are.
 
 # Calls that a ROLL_FORWARD says again, for units of work whose own records may lie before the log.
 UNTOLD = """
@@ -58,12 +58,6 @@ from {units} as units left join (
 """
 
 MESSAGES = """
-with placed as (
-    select /*+ repartition(object_number, bucket) */ *, sequence div {bucket} as bucket, kind = 'PUT' as put,
-        kind <> 'PUT' and coalesce(outcome = 'COMMIT', false) as final
-    from {calls}
-    where kind in ('GET', 'EXPIRE') or (kind = 'PUT' and outcome = 'COMMIT' and sequence is not null)
-)
 select object_number, bucket, sequence,
     max(object) as object,
     count_if(put) as puts,
@@ -77,7 +71,12 @@ select object_number, bucket, sequence,
         outcome_lsn as ended, outcome_time as ended_time
     )))) as takes
     {described}
-from placed group by object_number, bucket, sequence
+from (
+    select /*+ repartition(object_number, bucket) */ *, sequence div {bucket} as bucket, kind = 'PUT' as put,
+        kind <> 'PUT' and coalesce(outcome = 'COMMIT', false) as final
+    from {calls}
+    where kind in ('GET', 'EXPIRE') or (kind = 'PUT' and outcome = 'COMMIT' and sequence is not null)
+) group by object_number, bucket, sequence
 """
 
 
