@@ -118,13 +118,16 @@ union all
 select 'ordinal', lsn, lsn_before, uow, object, object_number, sequence from puts where ordinal <= ordinal_before
 """
 
+# The next three have no `with`, since what they give is used more than once: see `pipeline/jobs/lives.py`.
+
 # From where on no unit of work has records before the log: the first checkpoint that names a head in it.
 KNOWN_FROM = """
-with heads as (
+select coalesce(min(lsn), {forever}) as known
+from (
     select lsn, coalesce({head}, if(get_json_object(details, '$.units') = '0', lsn, null)) as head
     from {log} where kind = 'START_CHECKPOINT'
 )
-select coalesce(min(lsn), {forever}) as known from heads where head >= (select min(lsn) from {log})
+where head >= (select min(lsn) from {log})
 """
 
 # Places from `low` to `high` (not included) of a queue whose puts the log may not tell, for gets behind `since`. Where
@@ -138,19 +141,21 @@ from {calls} where kind = 'PUT' and outcome = 'COMMIT' and sequence is null grou
 # work have put that may have begun before it. Those have the places from that of their ordinal 0 up to their first put
 # that is known, or else up to the first place that was given later.
 BEFORE = """
-with commits as (
-    select uow, lsn, explode(bases) as (object_number, base)
-    from {log} cross join {known} where kind = 'COMMIT' and lsn < known
-), firsts as (
-    select uow, min(ordinal) as first from {calls} where kind = 'PUT' and uow is not null group by uow
-), cut as (
-    select commits.*, first from commits left join firsts using (uow) where first is null or first > 0
-), bounded as (
+select object_number, base as low, least(base + first, next, {forever}) as high, 0L as since
+from (
     select cut.object_number, base, first, min(if(visible > lsn, sequence, null)) as next
-    from cut left join (select * from {told} where puts > 0) as told on told.object_number = cut.object_number
+    from (
+        select commits.*, first
+        from (
+            select uow, lsn, explode(bases) as (object_number, base)
+            from {log} cross join {known} where kind = 'COMMIT' and lsn < known
+        ) as commits left join (
+            select uow, min(ordinal) as first from {calls} where kind = 'PUT' and uow is not null group by uow
+        ) as firsts using (uow)
+        where first is null or first > 0
+    ) as cut left join (select * from {told} where puts > 0) as told on told.object_number = cut.object_number
     group by cut.object_number, uow, lsn, base, first
 )
-select object_number, base as low, least(base + first, next, {forever}) as high, 0L as since from bounded
 union all
 select object_number, 0L, coalesce(min(if(puts > 0, sequence, null)), {forever}), 0L from {told} group by object_number
 """

@@ -186,9 +186,12 @@ def test_calls_and_messages_which_jobs_look_at_many_times_have_no_with(spark: "S
 
     What it takes for what depends on all of the plan, so that a job by itself may pass.
     """
-    calls = lives.operations(table(spark, lived.logs[0][:50], audit_rules.COLUMNS))
+    log = table(spark, lived.logs[0][:50], audit_rules.COLUMNS)
+    calls = lives.operations(log)
     assert without_with(calls)
-    assert without_with(lives.messages(calls))
+    told = lives.messages(calls)
+    assert without_with(told)
+    assert without_with(audit_rules.unprovable(log, calls, told, Scope(whole=False)))
 
 
 def without_with(found: "DataFrame") -> bool:
