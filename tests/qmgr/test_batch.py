@@ -381,10 +381,10 @@ def during_a_checkpoint(world: World, happens: Callable[[], None], monkeypatch: 
     """Take a checkpoint; something happens when its files are about to be written, without the lock."""
     real = snapshot.StateSnapshot._write_fresh
 
-    def write(self: Any, one: Any, kind: int) -> None:
+    def write(self: Any, one: Any, kind: int, forcing: Any) -> None:
         if kind == PERSISTENT:
             happens()
-        real(self, one, kind)
+        real(self, one, kind, forcing)
 
     with monkeypatch.context() as patch:
         patch.setattr(snapshot.StateSnapshot, "_write_fresh", write)

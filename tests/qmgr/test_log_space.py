@@ -905,12 +905,12 @@ def test_a_put_that_finds_no_room_waits_for_the_checkpoint_under_way_and_no_othe
 ) -> None:
     """Which gives way to nobody while somebody waits for it."""
     begun, may_end = threading.Semaphore(0), threading.Semaphore(0)
-    finish = SegmentWriter.finish
+    force = SegmentWriter.force
 
     def held(writer: SegmentWriter) -> None:
         begun.release()
         assert may_end.acquire(timeout=60)
-        finish(writer)
+        force(writer)
 
     qmgr.create(NAME, data_path=tmp_path, log_file_pages=64, log_primary_files=6)
     with qmgr.start(NAME, data_path=tmp_path) as qm:
@@ -918,7 +918,7 @@ def test_a_put_that_finds_no_room_waits_for_the_checkpoint_under_way_and_no_othe
         state = qm._engine.state
         ways: list[None] = []
         monkeypatch.setattr(state, "_give_way", lambda: ways.append(None))
-        monkeypatch.setattr(SegmentWriter, "finish", held)
+        monkeypatch.setattr(SegmentWriter, "force", held)
         done: list[int] = []
         stop = False
 
