@@ -139,7 +139,10 @@ class Disk(Protocol):
     def entropy(self, size: int) -> bytes: ...
 
     def syncs_at_once(self) -> bool:
-        """Are the syncs of different files quicker when they run at the same time, each in a thread of its own?"""
+        """Does a sync take so long just now that those of several files had better run at the same time?
+
+        Each in a thread of its own, which has its cost too.
+        """
         ...
 
     def max_descriptors(self) -> int:

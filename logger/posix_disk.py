@@ -8,6 +8,7 @@ import pwd
 import stat
 import sys
 from collections.abc import Callable
+from time import perf_counter_ns
 
 from logger import posix_lock
 from logger.disk import Locks
@@ -15,12 +16,15 @@ from logger.posix_file import NO_SUCH_FLAG, PosixFile, open_written, opened, syn
 from logger.posix_lock import PosixLock
 
 HUGE_PAGE = 2 << 20
+SLOW_SYNC_NS = 500_000  # to begin a thread, and to wait for its end, takes a third of that
 
 Path = str | os.PathLike[str]  # as callers may give one
 
 
 class PosixDisk:
     """The machine's file systems. Directories are made 0700, files 0600."""
+
+    _sync_ns = 0  # that the last sync of a directory took; each checkpoint makes one
 
     def open(self, path: str, *, create: bool = False, direct: bool = False) -> PosixFile:
         flags = os.O_RDWR
@@ -88,6 +92,7 @@ class PosixDisk:
 
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        begun = perf_counter_ns()
         try:
             sync_all(fd)
         except OSError as exc:
@@ -95,6 +100,7 @@ class PosixDisk:
             raise
         finally:
             os.close(fd)
+        self._sync_ns = perf_counter_ns() - begun
 
     def lock(self, path: str, holder: str, held: Locks | None = None) -> PosixLock:
         return posix_lock.take(path, holder, held)
@@ -124,7 +130,7 @@ class PosixDisk:
         return os.urandom(size)
 
     def syncs_at_once(self) -> bool:
-        return True
+        return self._sync_ns >= SLOW_SYNC_NS
 
     def max_descriptors(self) -> int:
         most = os.sysconf("SC_OPEN_MAX")

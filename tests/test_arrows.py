@@ -38,7 +38,7 @@ EDGE = {
         "qmgr/daemon/",
         "qmgr/sockets.py",
     ],
-    "time": ["logger/clock.py", "logger/crowded.py", "logger/polled.py"],
+    "time": ["logger/clock.py", "logger/crowded.py", "logger/polled.py", "logger/posix_disk.py"],
     "io": ["qmgr/cli/"],
     "pathlib": [
         "qmgr/cli/",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import qmgr
+from logger import posix_disk
 from logger.posix_disk import PosixDisk
 from logger.posix_file import PosixFile, identity
 from qmgr import forcing, threads
@@ -35,6 +36,9 @@ class Hooked(PosixDisk):
     def __init__(self) -> None:
         self.hook: Hook = lambda path: None
         self.events: list[str] = []
+
+    def syncs_at_once(self) -> bool:
+        return True
 
     def open(self, path: str, *, create: bool = False, direct: bool = False) -> PosixFile:
         file = super().open(path, create=create, direct=direct)
@@ -72,6 +76,16 @@ def started(path: Path, disk: Hooked) -> qmgr.QueueManager:
 def assert_all_there(path: Path) -> None:
     with qmgr.start(NAME, data_path=path) as qm:
         assert [qm.get(queue).body.decode() for queue in QUEUES] == QUEUES
+
+
+@pytest.mark.parametrize("seconds", [0, 0.001])
+def test_files_are_forced_at_the_same_time_where_the_disk_takes_its_time(
+    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posix_disk, "sync_all", lambda fd: time.sleep(seconds) if seconds else None)
+    disk = PosixDisk()
+    disk.sync_dir(str(tmp_path))
+    assert disk.syncs_at_once() == (seconds > 0)
 
 
 def test_so_many_files_are_forced_at_the_same_time(tmp_path: Path) -> None:
