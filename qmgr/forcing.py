@@ -1,4 +1,4 @@
-"""Forces several segment files to the disk at the same time: disks, and journals of file systems, do many as one."""
+"""Forces several segment files at the same time where the disk takes its time: it, and journals, do many as one."""
 
 import contextlib
 from functools import partial
@@ -9,7 +9,7 @@ from qmgr.segment_writer import SegmentWriter
 from qmgr.segments import Segment
 from qmgr.threads import ShieldedWorker, await_all
 
-MOST = 8  # with more of them little is gained
+MOST = 8  # each takes a thread and a file descriptor meanwhile
 SHARE = 32  # one in so many of the file descriptors that the process may have
 
 

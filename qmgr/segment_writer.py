@@ -38,7 +38,7 @@ class SegmentWriter:
         self._directory = directory
         self._path = path
         self.segment = segment
-        self._before = segment.length
+        self._before = segment.length  # `segment` may be told of what was appended before that is forced
         self.blocks: list[Block] = []
         self.length = (segment.length + PAGE - 1) // PAGE * PAGE
         self._cells = segment.cells

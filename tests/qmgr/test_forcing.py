@@ -78,14 +78,15 @@ def assert_all_there(path: Path) -> None:
         assert [qm.get(queue).body.decode() for queue in QUEUES] == QUEUES
 
 
-@pytest.mark.parametrize("seconds", [0, 0.001])
+@pytest.mark.parametrize("took", [posix_disk.SLOW_SYNC_NS - 1, posix_disk.SLOW_SYNC_NS])
 def test_files_are_forced_at_the_same_time_where_the_disk_takes_its_time(
-    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    took: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posix_disk, "sync_all", lambda fd: time.sleep(seconds) if seconds else None)
+    monkeypatch.setattr(posix_disk, "perf_counter_ns", iter([1000, 1000 + took]).__next__)
     disk = PosixDisk()
+    assert not disk.syncs_at_once(), "nothing is known of it"
     disk.sync_dir(str(tmp_path))
-    assert disk.syncs_at_once() == (seconds > 0)
+    assert disk.syncs_at_once() == (took >= posix_disk.SLOW_SYNC_NS)
 
 
 def test_so_many_files_are_forced_at_the_same_time(tmp_path: Path) -> None:
