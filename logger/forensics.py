@@ -6,7 +6,7 @@ extent file says of itself, which of its records are whole wherever they lie, ho
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 import attrs
 
@@ -131,7 +131,7 @@ class Evidence:
                 finally:
                     file.close()
 
-    def up_to(self, sequence: int, end: int) -> Iterator[bytes]:
+    def up_to(self, sequence: int, end: int) -> Generator[bytes, None, None]:
         """The bytes of an extent from its beginning to the LSN `end`, as a reader sees it; nothing of a missing one."""
         if sequence in self.paths:
             with contextlib.closing(open_plain(self._disk, self.paths[sequence])) as file:

@@ -10,7 +10,7 @@ names files relative to the directories of log, data and archive, so that in a c
 import contextlib
 import json
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from logger.at_rest import active_path, control_path
@@ -163,13 +163,14 @@ def _write(disk: Disk, path: str, change: Change) -> None:
         disk.unlink(path)
     with contextlib.closing(disk.open(path, create=True)) as file:
         at = 0
-        for piece in _pieces(disk, change):
-            file.write(at, piece)
-            at += len(piece)
+        with contextlib.closing(_pieces(disk, change)) as pieces:
+            for piece in pieces:
+                file.write(at, piece)
+                at += len(piece)
         file.sync()
 
 
-def _pieces(disk: Disk, change: Change) -> Iterator[bytes]:
+def _pieces(disk: Disk, change: Change) -> Generator[bytes, None, None]:
     """What that file is to hold."""
     match change:
         case WriteBytes():
@@ -184,9 +185,10 @@ def _pieces(disk: Disk, change: Change) -> Iterator[bytes]:
             header = change.header
             yield header.encode() + bytes(PAGE * SPARES)
             left = header.extent_bytes
-            for piece in change.evidence.up_to(header.sequence, change.end):
-                yield piece
-                left -= len(piece)
+            with contextlib.closing(change.evidence.up_to(header.sequence, change.end)) as pieces:
+                for piece in pieces:
+                    yield piece
+                    left -= len(piece)
             for at in range(0, left, CHUNK_BYTES):
                 yield bytes(min(CHUNK_BYTES, left - at))
 
