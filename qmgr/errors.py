@@ -102,10 +102,10 @@ class Reason(enum.IntEnum):
 class MQError(Exception):
     """Anything that is refused or fails: `.reason` says which, the text what, where and what to do."""
 
-    default_reason = Reason.UNEXPECTED_ERROR
+    default_reason: Reason = Reason.UNEXPECTED_ERROR
 
     def __init__(self, text: str, *, reason: Reason | None = None, name: str = "") -> None:
-        self.reason = self.default_reason if reason is None else reason
+        self.reason: Reason = self.default_reason if reason is None else reason
         self.name = name
         super().__init__(f"{text} ({self.reason.value} {self.reason.symbol})")
 
