@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from logger.clock import Clock
 from logger.force import TRIES
 from qmgr.delivery import NO_LIMIT, Delivery, Holder, Watch
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.infos import LOCAL, Peer
-from qmgr.locations import Location
 from qmgr.logged import Outcome, WouldWait, without_waiting
 from qmgr.message import Message
 from qmgr.objects import check_name
@@ -464,25 +462,3 @@ class Sessions:
         with self._lock:
             if self._open.pop(session.number, None) is not None:
                 self._remote_count -= session.peer.channel != LOCAL
-
-
-class ServiceFace(Protocol):
-    """What a listener needs to know of the daemon that it is a part of."""
-
-    manager: "QueueManager"
-    clock: Clock
-    channels: Any  # ChannelsConfig
-    authority: Any
-    location: Location
-
-    @property
-    def sessions(self) -> Sessions: ...
-
-    def say(self, amq: str, **inserts: Any) -> None:
-        """Say it in the error log."""
-
-    def check_may_end(self) -> None:
-        """Raises Mistake where no client can end the queue manager, since it is an application's."""
-
-    def ask_to_end(self, mode: str) -> None:
-        """A client asks for the end: "quiesce", "immediate" or "preemptive". Returns at once. Raises Mistake."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from logger.clock import Clock
 from qmgr import session as sessions
 from qmgr import sockets, values, wire, wireoptions
 from qmgr.daemon.beats import Beats
 from qmgr.daemon.client import Client, Cursor
+from qmgr.daemon.face import ServiceFace
 from qmgr.daemon.pulse import Pulse
 from qmgr.daemon.turns import MANY, METHODS, GaveUp, Turns
 from qmgr.daemon.waits import Waits
@@ -21,7 +21,7 @@ from qmgr.logged import WouldWait
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
-from qmgr.session import ADMIN, ServiceFace
+from qmgr.session import ADMIN
 from qmgr.sockets import Gone, Socket
 from qmgr.verbs import GetOptions, PutOptions, wanted
 from qmgr.wire import OK, Begun, ProtocolError, Request
@@ -58,7 +58,7 @@ class Calls:
         """`on_end` is called when nobody serves the socket any more; see `end` for its argument."""
         self._service = service
         self._on_end = on_end
-        self._clock: Clock = service.clock
+        self._clock = service.clock
         self._client = client
         self._session = client.session
         self._units = client.units
@@ -74,8 +74,8 @@ class Calls:
         self._force_soon = True  # the log is forced right after the call
         self._puts_done = 0  # of a SENDS that is handed to a thread that may wait: puts that are done by then
         self.over = threading.Event()
-        self._longest: int = service.channels.max_frame_length
-        self._idle: float = service.channels.idle_timeout
+        self._longest = service.channels.max_frame_length
+        self._idle = service.channels.idle_timeout
         self._handlers: dict[int, Callable[[Request, bytes], Answer]] = {
             wire.PUT_MANY: self._put_many,
             wire.SENDS: self._sends,

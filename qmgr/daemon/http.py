@@ -21,6 +21,7 @@ from logger.disk_errors import retry_advice
 from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon import metrics
+from qmgr.daemon.face import ServiceFace
 from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.http_frames import END, MAX_HEAD_BYTES, BadRequest, Head, Response, bad, check_begin, parse
 from qmgr.daemon.http_messaging import Messaging, failure
@@ -28,7 +29,7 @@ from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import certified, context_of, say_why
 from qmgr.errors import IniError, MQError, NotAuthorized
 from qmgr.infos import Peer
-from qmgr.session import AllRights, Rights, ServiceFace, Session
+from qmgr.session import AllRights, Rights, Session
 from qmgr.threads import Thread
 
 METHODS = "GET, HEAD, POST, DELETE, OPTIONS"  # of all that a listener has

@@ -21,6 +21,7 @@ from qmgr import sasl, sockets, values, wire
 from qmgr.daemon.beats import Beats
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
+from qmgr.daemon.face import ServiceFace
 from qmgr.daemon.hands import start_thread
 from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.rounds import Rounds
@@ -32,7 +33,7 @@ from qmgr.errors import MQError, NotAuthorized, Reason, Unavailable
 from qmgr.infos import Peer
 from qmgr.ini import ListenerConfig
 from qmgr.link import product
-from qmgr.session import AllRights, Rights, ServiceFace, Session
+from qmgr.session import AllRights, Rights
 from qmgr.sockets import Gone, Socket
 from qmgr.verbs import MAX_WAIT_S
 from qmgr.wire import ProtocolError
@@ -261,7 +262,7 @@ class Clients:
         old = self._clients.get(bytes.fromhex(told["replaces"])) if told["replaces"] else None
         if old is not None and old.session.peer.user == peer.user:
             self.end(old)
-        session: Session = self._service.authority.open(self._listener, peer, rights)
+        session = self._service.authority.open(self._listener, peer, rights)
         token = PosixDisk().entropy(wire.TOKEN_BYTES)
         client = self._clients[token] = Client(session, anchor, token, told["patience"])
         session.on_stop = lambda: self._end_soon(client)

@@ -17,9 +17,9 @@ import attrs
 from qmgr import sockets
 from qmgr.daemon.beats import NEVER, Beats
 from qmgr.daemon.calls import Answer, Calls
+from qmgr.daemon.face import ServiceFace
 from qmgr.daemon.hands import Hands, start_thread
 from qmgr.logged import never_wait_for_room
-from qmgr.session import ServiceFace
 from qmgr.sockets import Gone
 from qmgr.threads import Thread
 

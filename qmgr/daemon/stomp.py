@@ -9,6 +9,7 @@ from functools import partial
 from logger.disk_errors import retry_advice
 from qmgr import sockets
 from qmgr.configuration import ListenerConfig
+from qmgr.daemon.face import ServiceFace
 from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.loop import LoopThread, borrow, give_back
 from qmgr.daemon.stomp_commands import Shared, StompCommands
@@ -17,7 +18,6 @@ from qmgr.daemon.stomp_login import Login
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import context_of, say_why
 from qmgr.errors import MQError, Reason, Unavailable
-from qmgr.session import ServiceFace
 
 ACCEPT_RETRY_S = 0.1  # where the process has no descriptors left
 CLOSE_TIMEOUT_S = 0.5  # for connections to close by themselves when the listener is closed

@@ -8,8 +8,8 @@ from logger.posix_disk import PosixDisk
 from logger.whole_files import read_whole
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon import certificates
+from qmgr.daemon.face import ServiceFace
 from qmgr.errors import IniError
-from qmgr.session import ServiceFace
 
 CLOSED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)  # in the middle of a handshake
 OF_ANOTHER = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")  # the last: it is of another kind
