@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
     if args.n is not None and not linear:
         why = f"-n is for linear logs, and that in {log_dir} is circular; use -b or -s."
         raise Failure(BAD_ARGUMENTS, "AMQ7076E", why)
-    header = dump.header(access.DISK, log_dir, config=config, pause=access.pause)
+    reader = access.history_reader(log_dir, config) if linear else None
+    header = dump.header(access.DISK, log_dir, config=config, reader=reader, pause=access.pause)
     print(json.dumps(header) if args.json else "\n".join(dump.header_lines(header)))
     wanted = dump.dump(
         access.DISK,
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         base=args.b,
         extent=args.n,
         names=names,
-        reader=access.history_reader(log_dir, config) if linear else None,
+        reader=reader,
         pause=access.pause,
     )
     try:

@@ -16,6 +16,8 @@ import pytest
 
 import qmgr
 from logger import lsn
+from qmgr.cli import access
+from qmgr.cli.main import qm as qm_command
 from qmgr.cli.space import ASCII, BLOCKS, described, draw
 from tests.commands import Commands
 from tests.qmgr.test_qmstatus import CIRCULAR, EXTENT, MB
@@ -332,6 +334,30 @@ def test_dmpmqlog_reads_a_linear_log_from_any_extent_archived_ones_too(run: Run,
     assert (done.returncode, done.stderr[:8]) == (71, "AMQ6767S")
     assert "S0000001.LOG" in done.stderr
     assert "used again" not in done.stderr, "older ones are there"
+
+
+def test_dmpmqlog_looks_again_where_a_linear_log_goes_on_before_its_extents_are_read(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {"log_primary_files": 2, "log_file_pages": 64}
+    qmgr.create("QL", data_path=data, log_type="linear", log_management="Automatic", **small)
+    control = data / "log" / "QL" / "amqhlctl.lfh"
+    with qmgr.start("QL", data_path=data, background=False) as qm:
+        qm.define_queue("A")
+        before = control.read_bytes()
+        for _ in range(12):
+            qm.put_many("A", [bytes(30_000)] * 6)
+            qm.get_many("A", 6)
+            qm.record_image("A")
+            qm.record_definitions()
+            qm.checkpoint()
+        qm.reduce_log("MAX")
+    after = control.read_bytes()
+    monkeypatch.setattr(access, "pause", lambda seconds: control.write_bytes(after))
+    control.write_bytes(before)  # as dmpmqlog has read it, which looks for the extents only now
+    assert qm_command(["dmpmqlog", "-m", "QL", "--data-path", str(data)]) == 0
+    said = capsys.readouterr()
+    assert said.err == "" and "LOG FILE HEADER" in said.out and "damaged" not in said.out
 
 
 # The picture, from what is given
