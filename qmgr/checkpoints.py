@@ -42,12 +42,12 @@ class Checkpoints:
         self._report: tuple[int | None, int] = 0, 0  # errno of one that failed, and when that was said
         self.needed = 0  # bytes of log that room is being made for: no extent is given back that they go to
 
-    def take_if_possible(self, *, clean: bool = False, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> bool:
+    def take_if_possible(self, *, clean: bool = False) -> bool:
         """Take a checkpoint; False when there is no room on the disk for it, or no descriptor."""
         if self.failed_ns and not clean and self._clock.elapsed_ns() - self.failed_ns < RETRY_INTERVAL_NS:
             return False
         try:
-            self.take(clean=clean, on_taken=on_taken)
+            self.take(clean=clean)
         except OSError as exc:
             if exc.errno not in RETRYABLE:
                 raise

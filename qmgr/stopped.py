@@ -32,19 +32,16 @@ from qmgr.published import (
 )
 from qmgr.segments import from_description
 from recovery.checkpoint import Checkpoint, read_files
-from recovery.dump import OpenUnit, ReaderOf, open_units
+from recovery.dump import OpenUnit, open_units
 from recovery.errors import RecoveryError
 
 STOPPED = "stopped"  # not in order: the next start recovers it
 
 
-def picture(disk: Disk, clock: Clock, location: Location, *, reader: ReaderOf | None = None) -> Picture:
-    """How it stands. `reader` reads the log, if the active directory does not have all of it.
-
-    Raises IniError, LogDamaged, OSError.
-    """
+def picture(disk: Disk, clock: Clock, location: Location) -> Picture:
+    """How it stands. Raises IniError, LogDamaged, OSError."""
     config = ini.parse(read_whole(disk, location.ini), location.ini).log
-    state, end, units, since = open_units(disk, config.path, reader=reader)
+    state, end, units, since = open_units(disk, config.path)
     clean = state.clean_end == end
     checkpoint, catalogue = _checkpoint(disk, location, state)
     last = checkpoint is not None and checkpoint.clean and checkpoint.lsn == state.checkpoint

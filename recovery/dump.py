@@ -287,14 +287,12 @@ class OpenUnit:
     xid: Xid | None = None  # of one that is in doubt; the others a restart backs out
 
 
-def open_units(
-    disk: Disk, log_dir: str, *, reader: ReaderOf | None = None
-) -> tuple[ControlState, int, list[OpenUnit], int]:
+def open_units(disk: Disk, log_dir: str) -> tuple[ControlState, int, list[OpenUnit], int]:
     """(control file, end of the log, units of work without an outcome by first LSN, records since the checkpoint).
 
     What a restart would find, by reading the log from the head. Raises LogDamaged, OSError.
     """
-    state, found = opened(disk, log_dir, reader)
+    state, found = at_rest.read_only(disk, log_dir)
     units: dict[int, OpenUnit] = {}
     since = 0
     with contextlib.closing(found):
