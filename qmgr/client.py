@@ -35,7 +35,15 @@ from qmgr.objects import (
 from qmgr.remote import RemoteUnit, check_bodies, wire_wait
 from qmgr.replay import Replayed, Where
 from qmgr.threads import this_thread
-from qmgr.verbs import GetOptions, PutOptions, check_limit, check_selectors, not_its_own
+from qmgr.verbs import (
+    GetOptions,
+    PutOptions,
+    check_end_mode,
+    check_limit,
+    check_resolution,
+    check_selectors,
+    not_its_own,
+)
 from recovery.records import Xid
 from recovery.uows import UowState
 
@@ -293,8 +301,7 @@ class Connection:
 
     def resolve(self, xid: Xid, commit: bool) -> None:
         """End a unit of work that is in doubt. Raises Mistake when none of that name is."""
-        if not isinstance(xid, Xid) or not isinstance(commit, bool):
-            raise Mistake(f"resolve takes an Xid and True or False, not {quoted(xid)} and {quoted(commit)}")
+        check_resolution(xid, commit)
         self._call("resolve", xid, commit)
 
     def transactions(self) -> list[TransactionInfo]:
@@ -441,8 +448,7 @@ class Connection:
 
     def _ask_to_end(self, mode: str) -> Link:
         """Ask for the end without waiting for it; over which link."""
-        if mode not in ("quiesce", "immediate"):
-            raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
+        check_end_mode(mode)
         link = self._connected()
         for unit in list(link.open_units.values()):
             if unit.thread is this_thread():

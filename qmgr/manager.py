@@ -13,14 +13,7 @@ from logger.posix_disk import Path, PosixDisk
 from logger.progress import Progress, no_progress
 from qmgr import locations, mqsc
 from qmgr.consume import Consumer
-from qmgr.errors import (
-    BackedOut,
-    Mistake,
-    MQError,
-    NoMessageAvailable,
-    Reason,
-    quoted,
-)
+from qmgr.errors import BackedOut, Mistake, MQError, Reason, quoted
 from qmgr.infos import ConnectionInfo, Peer, QueueInfo
 from qmgr.locations import Location
 from qmgr.message import Message
@@ -39,8 +32,10 @@ from qmgr.verbs import (
     Wanted,
     base_of,
     check_limit,
+    check_resolution,
     check_selectors,
     check_wait,
+    no_message,
     not_its_own,
     wanted,
 )
@@ -316,7 +311,7 @@ class QueueManager(Operations):
         found = self._get(unit, queue, 1, wait, said)
         if found:
             return found[0]
-        raise NoMessageAvailable(f"queue {queue!r} has no message for this get", name=queue)
+        raise no_message(queue)
 
     # ---- units of work
 
@@ -345,8 +340,7 @@ class QueueManager(Operations):
 
     def resolve(self, xid: Xid, commit: bool) -> None:
         """End a unit of work that is in doubt. Raises Mistake when none of that name is."""
-        if not isinstance(xid, Xid) or not isinstance(commit, bool):
-            raise Mistake(f"resolve takes an Xid and True or False, not {quoted(xid)} and {quoted(commit)}")
+        check_resolution(xid, commit)
         self._engine.resolve(xid, commit=commit)
         self._housekeeper.notice()
 

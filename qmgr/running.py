@@ -23,14 +23,7 @@ from qmgr.disk_space import DiskSpace
 from qmgr.due import SteadyClock
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog, open_error_log
-from qmgr.errors import (
-    Mistake,
-    MQError,
-    Reason,
-    StorageFull,
-    Unavailable,
-    quoted,
-)
+from qmgr.errors import MQError, Reason, StorageFull, Unavailable
 from qmgr.extent_indexing import ExtentIndexing
 from qmgr.housekeeping import Housekeeper
 from qmgr.ini_text import complaint
@@ -46,6 +39,7 @@ from qmgr.queue import Queue
 from qmgr.resource import Resource
 from qmgr.retention import Retention
 from qmgr.threads import Alive, this_thread
+from qmgr.verbs import check_end_mode
 from recovery.checkpoint import Checkpoint, Checkpointer, OnTaken, Triggers, read_files
 from recovery.errors import RecoveryError
 from recovery.restart import RestartReport, restart
@@ -414,8 +408,7 @@ class Running(ABC):
         "immediate" also overrules a "quiesce" that is waiting: that of another thread or, in a signal handler, that of
         the thread which the signal has interrupted; that one ends it when the handler has returned.
         """
-        if mode not in ("quiesce", "immediate"):
-            raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
+        check_end_mode(mode)
         if self._state in ("ended", "forked"):
             return
         if mode == "immediate":

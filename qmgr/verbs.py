@@ -14,6 +14,7 @@ from qmgr.errors import (
     Inhibited,
     MessageTooBig,
     Mistake,
+    NoMessageAvailable,
     QueueFull,
     Reason,
     SyncpointLimit,
@@ -26,6 +27,7 @@ from qmgr.message import NO_ID, NO_PROPERTIES, Descriptor
 from qmgr.objects import check_flag, check_name
 from qmgr.queue import Queue
 from qmgr.state import State
+from recovery.records import Xid
 from recovery.uows import ACTIVE, BACKED_OUT, PREPARED, Uow
 
 
@@ -356,6 +358,23 @@ def not_its_own(unit: object, name: str) -> Mistake:
     """The error for a dead letter in a unit of work of another queue manager, or of another connection."""
     text = f"a dead letter for queue manager {name!r} is put in a unit of work begun with the same object, or in None"
     return Mistake(f"{text}, not in {quoted(unit)}", reason=Reason.UOW_NOT_AVAILABLE, name=name)
+
+
+def no_message(name: str) -> NoMessageAvailable:
+    """The error of a get that has found none."""
+    return NoMessageAvailable(f"queue {name!r} has no message for this get", name=name)
+
+
+def check_resolution(xid: object, commit: object) -> None:
+    """Raises Mistake unless it says which unit of work has which outcome."""
+    if not isinstance(xid, Xid) or not isinstance(commit, bool):
+        raise Mistake(f"resolve takes an Xid and True or False, not {quoted(xid)} and {quoted(commit)}")
+
+
+def check_end_mode(mode: object) -> None:
+    """Raises Mistake for what is no way to end a queue manager."""
+    if mode not in ("quiesce", "immediate"):
+        raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
 
 
 def check_limit(limit: Any) -> int:

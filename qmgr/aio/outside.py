@@ -14,14 +14,14 @@ from qmgr.aio.outside_unit import OutsideUnit
 from qmgr.aio.pages import Answers, Browse, OutsideReplay
 from qmgr.aio.units import calling_task, cancel_later, forget, in_thread, running_loop, to_the_end
 from qmgr.client import MAX_UNKNOWN_UNITS
-from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
+from qmgr.errors import MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link, NotSent, Target, closed, decode_all, lost
 from qmgr.message import Message, check_body
 from qmgr.remote import check_bodies, leaves_open, maybe_in_doubt, wire_wait
 from qmgr.replay import Where
 from qmgr.sends import BATCH_BYTES, fits
 from qmgr.targets import Remote
-from qmgr.verbs import GetOptions, PutOptions, Wanted
+from qmgr.verbs import GetOptions, PutOptions, Wanted, check_end_mode, check_resolution
 from recovery.records import Xid
 from recovery.uows import ACTIVE, BACKED_OUT, COMMITTED, PREPARED
 
@@ -470,8 +470,8 @@ class Outside:
     async def call(self, method: str, *args: Any, **options: Any) -> Any:
         if method == "outcome" and type(args[0]) is int:
             options["since"] = options["since"] or self._unknown_units.get(args[0], 0)
-        elif method == "resolve" and not (isinstance(args[0], Xid) and isinstance(args[1], bool)):
-            raise Mistake(f"resolve takes an Xid and True or False, not {quoted(args[0])} and {quoted(args[1])}")
+        elif method == "resolve":
+            check_resolution(args[0], args[1])
         [(answer, head)] = decoded(await self._exchange(await self._connected(), wire.call(method, args, options)))
         return values.loads(answer[head.at :])
 
@@ -479,8 +479,7 @@ class Outside:
         return self._end(mode, calling_task())
 
     async def _end(self, mode: str, caller: "asyncio.Task[Any] | None") -> None:
-        if mode not in ("quiesce", "immediate"):
-            raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
+        check_end_mode(mode)
         running_loop()
         caller = caller or asyncio.current_task()
         for unit in list(self._units):

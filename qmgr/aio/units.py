@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack
 
-from qmgr.errors import BackedOut, MQError, NoMessageAvailable, Reason, Unavailable
+from qmgr.errors import BackedOut, MQError, Reason, Unavailable
 from qmgr.message import Message
 from qmgr.replay import Replayed, Where
-from qmgr.verbs import GetOptions, PutOptions, Wanted, check_limit
+from qmgr.verbs import GetOptions, PutOptions, Wanted, check_limit, no_message
 from recovery.records import Xid
 from recovery.uows import ACTIVE, UowState
 
@@ -283,4 +283,4 @@ def one(found: list[Message], queue: str) -> Message:
     """What a get of one message has found. Raises NoMessageAvailable (2033)."""
     if found:
         return found[0]
-    raise NoMessageAvailable(f"queue {queue!r} has no message for this get", name=queue)
+    raise no_message(queue)

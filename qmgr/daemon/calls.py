@@ -16,14 +16,14 @@ from qmgr.daemon.pulse import Pulse
 from qmgr.daemon.turns import MANY, METHODS, GaveUp, Turns
 from qmgr.daemon.waits import Waits
 from qmgr.daemon.watcher import Watcher
-from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded, quoted
+from qmgr.errors import Mistake, MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.logged import WouldWait
 from qmgr.manager import UnitOfWork
 from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
 from qmgr.session import ADMIN
 from qmgr.sockets import Gone, Socket
-from qmgr.verbs import GetOptions, PutOptions, wanted
+from qmgr.verbs import GetOptions, PutOptions, check_end_mode, no_message, wanted
 from qmgr.wire import OK, Begun, ProtocolError, Request
 from recovery.records import Xid
 from recovery.uows import ACTIVE, PREPARED
@@ -308,7 +308,7 @@ class Calls:
         if found:
             return wire.got_reply(found[0], self._begun, name)
         if found is not None and not wait:
-            raise NoMessageAvailable(f"queue {name!r} has no message for this get", name=name)
+            raise no_message(name)
 
         def get() -> Message | None:
             try:
@@ -322,7 +322,7 @@ class Calls:
         if message is None:
             message = self._waits.wait(get, name, wait, unit, wanted(options))
             if message is None:
-                raise NoMessageAvailable(f"queue {name!r} has no message for this get", name=name)
+                raise no_message(name)
         return wire.got_reply(message, self._begun, name)
 
     def _get_many(self, request: Request, frame: bytes) -> Answer:
@@ -511,8 +511,7 @@ class Calls:
     def _end(self, mode: str = "quiesce") -> Answer:
         """Ask for the end of the queue manager, but only when the answer is sent: the end closes the socket."""
         self._session.rights.require(ADMIN, "")
-        if mode not in ("quiesce", "immediate"):
-            raise Mistake(f"mode is 'quiesce' or 'immediate', not {quoted(mode)}")
+        check_end_mode(mode)
         self._service.check_may_end()
 
         def answer_and_end() -> Iterator[bytes]:
