@@ -265,8 +265,7 @@ class Connection:
             if not cursor.number:
                 return
             most = min(2 * most, MAX_PAGE)
-            frame = wire.request(wire.NEXT, 0, cursor.number, "", wire.TABLE.pack(most))
-            messages = cursor.read(queue, self._stream(frame, cursor.link))
+            messages = cursor.read(queue, self._stream(wire.next_page(cursor.number, most), cursor.link))
 
     def replay(self, queue: str | int, start: Where, end: Where | None = None) -> "RemoteReplay":
         """What was put to a queue since a bookmark; see `QueueManager.replay`."""
@@ -525,8 +524,7 @@ class RemoteReplay:
                     if not self._page.cursor:
                         raise StopIteration
                     self._page_limit = min(2 * self._page_limit, MAX_PAGE)
-                    most = wire.TABLE.pack(self._page_limit)
-                    self._fetch_page(wire.request(wire.NEXT, 0, self._page.cursor, "", most))
+                    self._fetch_page(wire.next_page(self._page.cursor, self._page_limit))
             except BaseException as exc:
                 self._end = exc
                 self._leave()  # the daemon may have it still

@@ -137,6 +137,11 @@ def browse(queue: str, most: int, selectors: Wanted) -> bytes:
     return request(BROWSE, flags, 0, queue, TABLE.pack(most) + told)
 
 
+def next_page(cursor: int, most: int) -> bytes:
+    """Ask for the next page of a browse or a replay, of up to `most` messages."""
+    return request(NEXT, 0, cursor, "", TABLE.pack(most))
+
+
 def call(
     method: str,
     args: Sequence[Any],

@@ -74,7 +74,7 @@ class Pages(ABC, Generic[T]):
                 frame = self.first_request()
             elif self._cursor:
                 self._page_limit = min(2 * self._page_limit, MAX_PAGE)
-                frame = wire.request(wire.NEXT, 0, self._cursor, "", wire.TABLE.pack(self._page_limit))
+                frame = wire.next_page(self._cursor, self._page_limit)
             else:
                 raise StopAsyncIteration
             self._cursor = 0

@@ -42,6 +42,11 @@ QUICK = frozenset(
 Answer = bytes | Iterable[bytes]
 
 
+def parts_of(told: Answer) -> Iterator[bytes]:
+    """What is sent of an answer, one after the other: an answer of many messages comes in pages."""
+    return iter((told,) if isinstance(told, bytes) else told)
+
+
 class Calls:
     """One socket of a client; one thread at a time serves it."""
 
@@ -137,11 +142,8 @@ class Calls:
             except Exception as exc:
                 refused = exc
             told = self.after_force(told, refused)
-        if isinstance(told, bytes):
-            self.sock.sendall(told)
-        else:
-            for part in told:
-                self.sock.sendall(part)
+        for part in parts_of(told):
+            self.sock.sendall(part)
 
     def receive_now(self) -> bytes:
         """What has come, without waiting; b"" when the client has closed the socket. Raises OSError."""
@@ -153,7 +155,7 @@ class Calls:
 
     def send_now(self, told: Answer) -> Iterator[bytes | memoryview] | None:
         """Send as much of an answer as takes no waiting; return the rest, or None. Raises OSError."""
-        parts = iter((told,) if isinstance(told, bytes) else told)
+        parts = parts_of(told)
         for part in parts:
             left = sockets.send_now(self.sock, part)
             if left:

@@ -16,7 +16,7 @@ import attrs
 
 from qmgr import sockets
 from qmgr.daemon.beats import NEVER, Beats
-from qmgr.daemon.calls import Answer, Calls
+from qmgr.daemon.calls import Answer, Calls, parts_of
 from qmgr.daemon.face import ServiceFace
 from qmgr.daemon.hands import Hands, start_thread
 from qmgr.logged import never_wait_for_room
@@ -208,7 +208,7 @@ class Rounds:
                 self._end(calls, exc)
                 continue
             if turn.over:
-                self._hand_over(calls, partial(_send_rest, calls, iter((told,) if isinstance(told, bytes) else told)))
+                self._hand_over(calls, partial(_send_rest, calls, parts_of(told)))
             else:
                 self._send(calls, told)
 
