@@ -168,13 +168,21 @@ class LocalListener:
                 name=service.manager.name,
             )
         if op == wire.HELLO:
-            told = self._hello(rest)
-            peer, rights, proof = self._place.peer(sock, told)
-            client = self._clients.open(sock, peer, rights, told)
-            self._leave_strangers(accepted)
-            self._welcome(sock, client, proof)
-            return True
-        client = self._clients.find(rest)
+            self._open(accepted, sock, self._hello(rest))
+        else:
+            self._join(accepted, sock, self._clients.find(rest))
+        return True
+
+    def _open(self, accepted: Socket, sock: Socket, told: dict[str, Any]) -> None:
+        """A new session, of which the socket is the anchor."""
+        peer, rights, proof = self._place.peer(sock, told)
+        client = self._clients.open(sock, peer, rights, told)
+        self._leave_strangers(accepted)
+        self._welcome(sock, client, proof)
+
+    def _join(self, accepted: Socket, sock: Socket, client: Client) -> None:
+        """One more socket for the calls of a client; with TLS this thread serves it until its end."""
+        service, clients = self._service, self._clients
 
         def on_end(exc: Exception | None) -> None:
             client.leave(sock)
@@ -183,7 +191,6 @@ class LocalListener:
                     self._say_why(accepted, sock, exc)
             sockets.close(sock)
 
-        clients = self._clients
         calls = Calls(service, client, sock, clients.watcher, clients.beats, clients.turns, on_end)
         client.join(sock, calls)
         lost: Exception | None = None
@@ -193,13 +200,12 @@ class LocalListener:
             sockets.limit_send(sock, service.channels.idle_timeout)
             sock.sendall(wire.reply(wire.OK, b""))
             if not isinstance(sock, ssl.SSLSocket):
-                self._clients.rounds.add(calls)
-                return True
+                clients.rounds.add(calls)
+                return
             calls.serve()
         except Exception as exc:
             lost = exc
         calls.end(lost)
-        return True
 
     def _hello(self, rest: bytes) -> dict[str, Any]:
         """What a client that wants a session says of itself, checked. Raises ProtocolError, Unavailable."""
