@@ -10,8 +10,9 @@ from qmgr.daemon.stomp_frames import DIALECTS, V10, Dialect, Frame, trimmed
 from qmgr.daemon.stomp_login import Credentials, Login
 from qmgr.daemon.stomp_messages import put_options, queue_of
 from qmgr.daemon.stomp_subscriptions import Subscriptions
-from qmgr.daemon.stomp_transactions import Transactions
+from qmgr.daemon.stomp_transactions import Transaction, Transactions
 from qmgr.daemon.tls import common_name
+from qmgr.delivery import Delivery
 from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.infos import Peer
 from qmgr.logged import Outcome, without_waiting
@@ -173,9 +174,7 @@ class StompCommands:
         if name is None:
             done = self._subscriptions.take(headers)
             return without_waiting(lambda: session.accept(done, None))
-        transaction = self._transactions.named(name)
-        taken = self._subscriptions.take(headers)
-        transaction.kept += self._subscriptions.keep(taken)
+        transaction, taken = self._take_for(name, headers)
         return without_waiting(lambda: session.accept(taken, transaction.unit))
 
     def _refuse(self, session: Session, headers: dict[str, str]) -> Outcome:
@@ -185,11 +184,16 @@ class StompCommands:
         name = headers.get("transaction")
         if name is None:
             return session.reject_without_waiting(self._subscriptions.take(headers))
+        transaction, taken = self._take_for(name, headers)
+        self._transactions.refuse(transaction, taken)
+        return 0
+
+    def _take_for(self, name: str, headers: dict[str, str]) -> tuple[Transaction, list[Delivery]]:
+        """The transaction of that name, and what an ACK or NACK in it is for, whose bodies it keeps. Raises MQError."""
         transaction = self._transactions.named(name)  # first, as it may raise: then no message is taken
         taken = self._subscriptions.take(headers)
         transaction.kept += self._subscriptions.keep(taken)
-        self._transactions.refuse(name, taken)
-        return 0
+        return transaction, taken
 
     def _disconnect(self, frame: Frame) -> None:
         receipt = frame.headers.pop("receipt", None)

@@ -306,8 +306,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._fail_for(error, what, receipt)
             self._ask_for_rest()
-            if self._farewell is not None and not self._pending:
-                self._say_farewell()
+            self._say_farewell()
             self._resume()
 
         def run() -> None:
@@ -432,8 +431,7 @@ class Connection(asyncio.Protocol):
             if error is None and not self._closing:
                 action()
             self._on_force(error)
-            if self._farewell is not None and not self._pending:
-                self._say_farewell()
+            self._say_farewell()
 
         self._listener.forcer.ask(lsn, forced)
 
@@ -477,14 +475,13 @@ class Connection(asyncio.Protocol):
     def _leave(self, farewell: bytes, *, in_order: bool) -> None:
         self._end_session(in_order=in_order)
         self._farewell = farewell
-        if not self._pending:
-            self._say_farewell()
+        self._say_farewell()
 
     def _say_farewell(self) -> None:
-        """Say it, and close when the client has had time to read it."""
-        if self._closing:
+        """Say it, if it is time for that, and close when the client has had time to read it."""
+        if self._farewell is None or self._pending or self._closing:
             return
-        self.send(self._farewell or b"")
+        self.send(self._farewell)
         self._flush()
         self._closing = True
         self._regulate()
@@ -529,7 +526,7 @@ class Connection(asyncio.Protocol):
             elif self._closing:
                 self.cut()
             else:
-                self._overdue(f"no CONNECT was accepted within {timing.connect:g} seconds")
+                self.fail(_broken(f"no CONNECT was accepted within {timing.connect:g} seconds"))
         elif self._stalled_since:
             self._check_stalled(now)
         elif not self.closed:
@@ -568,10 +565,8 @@ class Connection(asyncio.Protocol):
                 _broken(f"a frame was begun and not complete within {timing.frame:g} seconds"), self._parser.receipt
             )
         elif self.beats[1] and now >= self.received_at + self.beats[1] * timing.tolerance:
-            self._overdue(f"no heart-beat came for {now - self.received_at:.1f} seconds; {self.beats[1]:g} were agreed")
-
-    def _overdue(self, text: str) -> None:
-        self.fail(_broken(text))
+            silent = f"{now - self.received_at:.1f} seconds"
+            self.fail(_broken(f"no heart-beat came for {silent}; {self.beats[1]:g} were agreed"))
 
 
 def _broken(text: str) -> Unavailable:

@@ -328,11 +328,11 @@ class Subscriptions:
 
     def hold(self, deliveries: list[Delivery]) -> None:
         self.held += len(deliveries)
-        self.bytes += sum(len(one.message.body) for one in deliveries)
+        self.bytes += _body_bytes(deliveries)
 
     def forget(self, deliveries: list[Delivery]) -> None:
         self.held -= len(deliveries)
-        self.bytes -= sum(len(one.message.body) for one in deliveries)
+        self.bytes -= _body_bytes(deliveries)
 
     def keep(self, deliveries: list[Delivery]) -> int:
         """Count the bodies that a transaction has acknowledged: they are in memory until it ends. Returns their bytes.
@@ -344,7 +344,7 @@ class Subscriptions:
                 f"the transactions of a STOMP connection keep at most {MAX_HELD_BYTES} bytes of messages that they "
                 f"have acknowledged; end some of them"
             )
-        size = sum(len(one.message.body) for one in deliveries)
+        size = _body_bytes(deliveries)
         self.kept += size
         self.bytes += size
         return size
@@ -392,6 +392,10 @@ class Subscriptions:
             back = subscription.end()
             self.forget(back)
             self.session.release(back if in_order else unsent)
+
+
+def _body_bytes(deliveries: list[Delivery]) -> int:
+    return sum(len(one.message.body) for one in deliveries)
 
 
 def _check_kept(headers: dict[str, str]) -> None:

@@ -50,9 +50,8 @@ class Transactions:
             raise UnitOfWorkEnded(f"no transaction {name[:100]!r} is open; BEGIN begins one")
         return transaction
 
-    def refuse(self, name: str, deliveries: list[Delivery]) -> None:
+    def refuse(self, transaction: Transaction, deliveries: list[Delivery]) -> None:
         """NACKs in a transaction; the messages stay held until that ends. Raises SyncpointLimit (2024) for too many."""
-        transaction = self.named(name)
         transaction.refused += deliveries
         self._refused += len(deliveries)
         if self._refused > MAX_REFUSED:
