@@ -204,9 +204,8 @@ class _Scan:
         self._first = self._history.reaches_back_to(head) * self._extent_bytes  # from there on all is there
         self.left_out = 0
         self._may_leave_out = start == OLDEST
-        self._begun = False  # has what is wanted been reached?
-        self._since_us = 0
-        self._since = self._start(start)
+        self._passed_start = False  # has something come that is not before what is wanted?
+        self._since, self._since_us = self._start(start)
         self.reached = self._since.lsn, self._since.count  # behind the message that came last
         self._until, self._until_us = self._end(end)
         self._at, whole = self._begin(self._since.lsn)
@@ -222,7 +221,7 @@ class _Scan:
         scan = _Scan(self._engine, pin, self._number, str(Bookmark(*self.reached)), None)
         scan._until, scan._until_us, scan._over = self._until, self._until_us, self._over
         scan._may_leave_out, scan.left_out = self._may_leave_out, self.left_out
-        if not self._begun:  # nothing as late as the moment where it is to begin has come yet
+        if not self._passed_start:  # nothing as late as the moment where it is to begin has come yet
             scan._since_us = self._since_us
         return scan
 
@@ -237,19 +236,19 @@ class _Scan:
 
     # ---- where to begin and to end
 
-    def _start(self, start: Where) -> Bookmark:
-        """Behind what the replay begins. Raises Mistake, BookmarkTooOld."""
+    def _start(self, start: Where) -> tuple[Bookmark, int]:
+        """Behind what, and from which moment on, the messages are wanted. Raises Mistake, BookmarkTooOld."""
         if isinstance(start, datetime.datetime):
-            self._since_us = _moment(start, "start")
+            since_us = _moment(start, "start")
             place = self._places.get(self._first // self._extent_bytes)
-            if place is not None and self._since_us < place.taken and not self._is_complete():
+            if place is not None and since_us < place.taken and not self._is_complete():
                 raise self._too_old(f"the moment {start.isoformat()}")
-            return Bookmark(self._first_since(self._since_us))
+            return Bookmark(self._first_since(since_us)), since_us
         if start == OLDEST:
             self._refuse_unreadable()
-            return Bookmark(self._first)
+            return Bookmark(self._first), 0
         if start == NOW:
-            return Bookmark(self._durable)
+            return Bookmark(self._durable), 0
         mark = _bookmark(start, "start")
         if mark.lsn < self._first and not self._is_complete():
             raise self._too_old(f"the bookmark {lsn.text(mark.lsn)}")
@@ -258,7 +257,7 @@ class _Scan:
                 f"the bookmark {lsn.text(mark.lsn)} is beyond the end of the log of queue manager "
                 f"{self._engine.name!r}, {lsn.text(self._durable)}: it is another one's, or of a later time"
             )
-        return mark
+        return mark, 0
 
     def _end(self, end: Where | None) -> tuple[Bookmark, int]:
         """Up to where, and before which moment, the messages are wanted."""
@@ -396,12 +395,12 @@ class _Scan:
         """(how many messages of the batch are before the start, those of them up to the end that was asked for)."""
         at, time, messages, whole = batch
         since, until = self._since, self._until
-        if not self._begun:
+        if not self._passed_start:
             if at < since.lsn or time < self._since_us:
                 if self._since_us:
                     self.reached = at, len(messages)
                 return 0, []
-            self._begun = True
+            self._passed_start = True
         if time >= self._until_us:
             self._over = True
             return 0, []
