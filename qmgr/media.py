@@ -58,6 +58,36 @@ PAUSE_FACTOR = 4  # times as long as that took, while others write
 MAX_PAUSE_S = 0.002
 
 
+class _Found:
+    """The queues that are wanted, as a checkpoint has them. The segments that it names stay there until `close`."""
+
+    def __init__(self, engine: Engine, is_wanted: Callable[[dict[str, Any]], bool]) -> None:
+        self.queues: list[tuple[Checkpoint, dict[str, Any]]] = []
+        self._engine = engine
+        self._is_wanted = is_wanted
+        self._pins: dict[tuple[str, int], int] = {}  # (queue, segment): bytes
+        self._closed = False  # after an interrupt another thread may call `hear` all the same
+
+    def hear(self, checkpoint: Checkpoint, catalogue: list[bytes]) -> None:
+        """The checkpoint is taken, and this is what it says of each queue."""
+        pins: dict[tuple[str, int], int] = {}
+        for line in catalogue:
+            fields = json.loads(line)
+            if "definition" in fields and self._is_wanted(fields):
+                self.queues.append((checkpoint, fields))
+                name = fields["definition"]["name"]
+                pins.update(((name, segment["number"]), segment["length"]) for segment in fields["segments"])
+        with self._engine.lock:
+            if not self._closed:
+                self._pins |= pins
+                self._engine.state.pinned |= pins.keys()
+
+    def close(self) -> None:
+        with self._engine.lock:
+            self._closed = True
+        self._engine.state.unpin(self._pins)
+
+
 class Media:
     """Records images of the queues of one queue manager, and recreates queues from them. One at a time."""
 
@@ -85,35 +115,17 @@ class Media:
             raise ObjectInUse("media images can't be recorded by the progress of a recreation")
         wanted = None if names is None else {self._recordable(name) for name in names}
         with self._one_at_a_time, self._keep_from(self._log.state.head):
-            lines: list[tuple[Checkpoint, dict[str, Any]]] = []
-            pins: dict[tuple[str, int], int] = {}
-            given_up = False  # this call is over: after an interrupt another thread may call `hear` all the same
-
-            def hear(checkpoint: Checkpoint, catalogue: list[bytes]) -> None:
-                read: dict[tuple[str, int], int] = {}
-                for line in catalogue:
-                    fields = json.loads(line)
-                    if "definition" in fields and self._is_wanted(fields, wanted):
-                        lines.append((checkpoint, fields))
-                        name = fields["definition"]["name"]
-                        read.update(((name, segment["number"]), segment["length"]) for segment in fields["segments"])
-                with self._engine.lock:
-                    if not given_up:
-                        pins.update(read)
-                        self._state.pinned |= pins.keys()
-
+            found = _Found(self._engine, lambda fields: self._is_wanted(fields, wanted))
             try:
                 if wanted is None or wanted:
-                    self._checkpoint(hear)
-                recorded = [name for checkpoint, fields in lines if (name := self._record(checkpoint, fields))]
+                    self._checkpoint(found.hear)
+                recorded = [name for checkpoint, fields in found.queues if (name := self._record(checkpoint, fields))]
             except BaseException:
                 with contextlib.suppress(MQError):  # else those before it count, and a crash takes them
                     self._force_rest()
                 raise
             finally:
-                with self._engine.lock:
-                    given_up = True
-                self._state.unpin(pins)
+                found.close()
             if catalog:
                 self._record_catalog()
             self._force_rest()
@@ -352,7 +364,6 @@ class Media:
 
     def _recreate(self, name: str, progress: Progress) -> int:
         engine, state = self._engine, self._state
-        heard: list[tuple[UnitRecord, int, int, int]] = []  # records of units of work since calls were stopped
         struck: list[BaseException] = []  # what the caller's `progress` has raised
 
         def tell(done: int, total: int) -> None:
@@ -369,24 +380,7 @@ class Media:
             observing.enter_context(self._keep_from(media))  # without the lock: who decides what may go takes it, too
             rebuild = Rebuild(state, engine.lock)
             try:
-                with engine.lock:
-                    if self._known(name) is not old:
-                        raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
-                    place = self._place_of(old)  # an image that has come meanwhile lies behind the other
-                    self._stop_calls(old)
-                    until = self._log.buffer.tail
-                    users = {unit.number for unit in state.uows if _uses(unit, old)}
-                    hear = lambda *said: heard.append(said) if said[0].uow in users else None  # noqa: E731
-                    observing.enter_context(state.observed(hear))
-                engine.force(until)
-                self._build(rebuild, place, until, tell)
-                make_dirs(state.disk, state.queue_directory(name))  # where that was lost, checkpoints would fail
-                with engine.lock:
-                    if old.deleted:
-                        raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
-                    for said in heard:
-                        rebuild.apply(*said)
-                    new = self._replace(old, rebuild)
+                new = self._rebuilt(old, rebuild, tell, observing)
             except BaseException as exc:
                 self._give_up(rebuild, old)
                 if exc not in struck and isinstance(exc, (LogError, RecoveryError, KeyError, OSError)):
@@ -398,6 +392,29 @@ class Media:
             engine.check()
             engine.say("AMQ9002", text=str(exc))
         return new.depth
+
+    def _rebuilt(self, old: Queue, rebuild: Rebuild, progress: Progress, observing: contextlib.ExitStack) -> Queue:
+        """Stop calls to the queue, and build the one that takes its place, which is returned."""
+        engine, state, name = self._engine, self._state, old.name
+        heard: list[tuple[UnitRecord, int, int, int]] = []  # records of units of work since calls were stopped
+        with engine.lock:
+            if self._known(name) is not old:
+                raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
+            place = self._place_of(old)  # an image that has come meanwhile lies behind the other
+            self._stop_calls(old)
+            until = self._log.buffer.tail
+            users = {unit.number for unit in state.uows if _uses(unit, old)}
+            hear = lambda *said: heard.append(said) if said[0].uow in users else None  # noqa: E731
+            observing.enter_context(state.observed(hear))
+        engine.force(until)
+        self._build(rebuild, place, until, progress)
+        make_dirs(state.disk, state.queue_directory(name))  # where that was lost, checkpoints would fail
+        with engine.lock:
+            if old.deleted:
+                raise UnknownQueue(f"queue {name!r} was deleted while it was being recreated", name=name)
+            for said in heard:
+                rebuild.apply(*said)
+            return self._replace(old, rebuild)
 
     def _stop_calls(self, queue: Queue) -> None:
         """From now on only units of work that have used the queue change it, by their outcome. The lock is held."""
