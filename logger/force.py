@@ -14,10 +14,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
+from typing import TypeVar
 
 from logger.condition import Condition
 from logger.crowded import let_holder_go_on
 from logger.errors import LogFailed
+
+T = TypeVar("T")
 
 TRIES = 250  # to step down in order where memory is short; CPython keeps the ints up to 256, so counting takes none
 NO_MEMORY = "there was no memory to go on with the log; the queue manager stops: give it more and start it again"
@@ -137,8 +140,8 @@ class GroupCommit(ABC):
             error = self._give_up(me, exc)
             raise error from error.__cause__
 
-    def _exclusively(self, work: Callable[[], None]) -> None:
-        """Do `work` while nobody else writes anything."""
+    def _exclusively(self, work: Callable[[], T]) -> T:
+        """What `work` gives, done while nobody else writes anything."""
         turn = Turn(BEYOND_ALL)
         try:
             with self.lock:
@@ -147,11 +150,13 @@ class GroupCommit(ABC):
                 self._waiting.append(turn)
                 if self._leader is None:
                     self._elect_leader()
-            if self._wait_to_lead(turn):
-                self._finish_pending()
-                work()
-                with self.lock:
-                    self._step_down()
+            leads = self._wait_to_lead(turn)
+            assert leads, "it waits for nothing else"
+            self._finish_pending()
+            done = work()
+            with self.lock:
+                self._step_down()
+            return done
         except BaseException as exc:
             error = self._give_up(turn, exc)
             raise error from error.__cause__

@@ -123,7 +123,7 @@ class Log(Writer):
                 self._extents.check_end(self._state, reader.stopped, reader.epoch, one_copy=self._control.one_copy)
 
     def live_reader(self, history: History | None = None) -> LogReader:
-        """A reader of what is durable by now (`until`), while others go on to write.
+        """A reader of what is durable by now, while others go on to write: it reads no further (`records(until=...)`).
 
         In the extent that is written now a page may be in a spare page only, which is written over in turn; so where
         its pages lie is looked up while nobody writes.
@@ -133,18 +133,17 @@ class Log(Writer):
         def guard(sequence: int, look: Callable[[], ExtentView]) -> ExtentView:
             if sequence < newest:
                 return look()
-            views: list[ExtentView | OSError] = []
 
-            def looking() -> None:
+            def looking() -> ExtentView | OSError:
                 try:
-                    views.append(look())
+                    return look()
                 except OSError as exc:  # a read: the log itself has not failed
-                    views.append(exc)
+                    return exc
 
-            self._exclusively(looking)
-            if isinstance(views[0], OSError):
-                raise views[0]
-            return views[0]
+            view = self._exclusively(looking)
+            if isinstance(view, OSError):
+                raise view
+            return view
 
         if self._state.log_type is LogType.LINEAR:
             return (history or self.history()).reader(self._state, guard)
@@ -483,33 +482,32 @@ class Log(Writer):
         """How many extents of a linear log were created, used again, and deleted since this was asked last."""
         return self._extents.drain_extent_counts() if isinstance(self._extents, Line) else (0, 0, 0)
 
-    def release_secondary(self, needed: int = 0) -> int:
-        """Remove one inactive extent beyond the primaries, if there is one and the active log leaves room enough: for
-        another extent, and for the bytes that are `needed`.
+    def release_secondary(self, needed: int = 0) -> bool:
+        """Remove one inactive extent beyond the primaries; False where there is none that can go.
 
-        Returns how many. Raises OSError where the file of one that is left out can't be removed.
+        The active log is to leave room enough: for another extent, and for the bytes that are `needed`. Raises OSError
+        where the file of one that is left out can't be removed.
         """
-        dropped: list[Extent] = []
 
-        def release() -> None:
+        def release() -> Extent | None:
             with self.lock:
                 config, space = self._config, self.space
                 keep = config.primary_files
                 room = max(config.extent_bytes, needed)
                 if len(self._extents) <= keep or not space.would_fit(self.buffer.tail + room, keep):
-                    return
+                    return None
                 held = self._extents.drop_surplus(space.floor // config.extent_bytes)
                 if held is None:
-                    return
+                    return None
                 space.set_files(len(self._extents))
-                dropped.append(held)
             self._update_control()
+            return held
 
         with self._growing:  # nobody makes a file of the same name before this one is gone
-            self._exclusively(release)
-            for held in dropped:
-                self._extents.remove_file(held)
-        return len(dropped)
+            dropped = self._exclusively(release)
+            if dropped is not None:
+                self._extents.remove_file(dropped)
+        return dropped is not None
 
     # ---- what is known
 
