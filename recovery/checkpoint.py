@@ -377,9 +377,9 @@ class Checkpointer:
     def _append_mark(self, kind: Kind, notes: dict[str, Any]) -> tuple[int, int]:
         """Append a checkpoint record, if need be into the room that is kept for them; (LSN, end).
 
-        The record is there to be read by people. Where not even that room is left there is none, and the tail is the
-        LSN. Nor is there one where the disk has no room for puts, or had none at the last try: tries would use up what
-        is kept for gets.
+        A restart does without the record; replays, the search for an outcome, repairs and people read it. Where not
+        even that room is left there is none, and the tail is the LSN. Nor is there one where the disk has no room for
+        puts, or had none at the last try: tries would use up what is kept for gets.
         """
         log = self._log
         code, uow, head, data = CheckpointMark(kind, json.dumps(notes).encode()).encode()
