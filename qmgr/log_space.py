@@ -55,7 +55,6 @@ class LogSpace:
         if it is the disk that is full: the call is a put, whose `promise` includes what is kept for gets.
         """
         log = self._engine.log
-        hindered = ""  # by the disk, or for want of descriptors
         if spare and promise >= log.space.for_gets:  # calls that add no messages ask for less
             own = promise - log.space.for_gets
             promise = own + log.space.usual_for_gets
@@ -64,37 +63,52 @@ class LogSpace:
         with self._awaiting(), self.one_at_a_time:  # a checkpoint that was under way may have made room
             if self._fits(size, promise) or (self._move_head() and self._fits(size, promise)):
                 return ""
-        try:
-            if self._grow(spare):
-                while not self._fits(size, promise) and self._grow(spare):
-                    pass  # a large message may need many
-                self._grow_report = 0, 0
-                return ""
-        except (OSError, LogDamaged) as exc:  # nothing has changed
-            hindered = _hindrance(str(exc), advice(exc) if isinstance(exc, OSError) else "")
-            self._report_no_secondary(exc)
-        with self._awaiting(), self.one_at_a_time:
-            if not hindered and log.space.can_grow():  # a checkpoint that this one waited for has removed a secondary
-                return ""
-            with log.lock:
-                space = log.space
-                if space.fits(log.buffer.tail, size, promise):
-                    return ""  # somebody else has made room meanwhile
-                held = log.floor_of(self._checkpointer.head_if_taken_now()) == space.floor
-            if not self.was_full and not hindered and not self._checkpoints.failed_ns:  # else the disk is full
-                self._errors.say("AMQ7465" if held else "AMQ7466")
-            self._checkpoints.failed_ns = 0
-            linear = log.state.log_type is LogType.LINEAR  # what is given back there makes no room without a new extent
-            self.release(size + promise, spare=bool(hindered) and (spare or linear))
-            if not self._fits(size, promise):
-                if self._checkpoints.failed_for[0] and not hindered:
-                    hindered = _hindrance(*self._checkpoints.failed_for)
-                if not self.was_full:
-                    self._errors.say("AMQ7463", text=hindered or "is full")
-                self.was_full = self._engine.attention = True
-                self._room_since_ns = None
-                return self._no_room_text(hindered)
+        grown, hindered = self._grow_for(size, promise, spare)
+        if grown:
             return ""
+        with self._awaiting(), self.one_at_a_time:
+            return self._release_for(size, promise, spare, hindered)
+
+    def _grow_for(self, size: int, promise: int, spare: bool) -> tuple[bool, str]:
+        """Bring in as many secondaries as it takes: (was there one, what has hindered that: see `_hindrance`)."""
+        try:
+            if not self._grow(spare):
+                return False, ""
+            while not self._fits(size, promise) and self._grow(spare):
+                pass  # a large message may need many
+        except (OSError, LogDamaged) as exc:  # nothing has changed
+            self._report_no_secondary(exc)
+            return False, _hindrance(str(exc), advice(exc) if isinstance(exc, OSError) else "")
+        self._grow_report = 0, 0
+        return True, ""
+
+    def _release_for(self, size: int, promise: int, spare: bool, hindered: str) -> str:
+        """The release sequence, as no secondary can be had. `hindered`: by what, if the log is not as large as may be.
+
+        Returns what `make_space` does.
+        """
+        log = self._engine.log
+        if not hindered and log.space.can_grow():  # a checkpoint that this one waited for has removed a secondary
+            return ""
+        with log.lock:
+            space = log.space
+            if space.fits(log.buffer.tail, size, promise):
+                return ""  # somebody else has made room meanwhile
+            held = log.floor_of(self._checkpointer.head_if_taken_now()) == space.floor
+        if not self.was_full and not hindered and not self._checkpoints.failed_ns:  # else the disk is full
+            self._errors.say("AMQ7465" if held else "AMQ7466")
+        self._checkpoints.failed_ns = 0
+        linear = log.state.log_type is LogType.LINEAR  # what is given back there makes no room without a new extent
+        self.release(size + promise, spare=bool(hindered) and (spare or linear))
+        if self._fits(size, promise):
+            return ""
+        if self._checkpoints.failed_for[0] and not hindered:
+            hindered = _hindrance(*self._checkpoints.failed_for)
+        if not self.was_full:
+            self._errors.say("AMQ7463", text=hindered or "is full")
+        self.was_full = self._engine.attention = True
+        self._room_since_ns = None
+        return self._no_room_text(hindered)
 
     def _make_disk_room(self, size: int, own: int) -> str:
         """For a put that finds no room on the disk: a checkpoint may give some back, but is not tried for each put.
@@ -137,7 +151,7 @@ class LogSpace:
         except OSError as exc:
             if not self._checkpoints.gives_back_files(exc):
                 raise
-            return self._engine.log.grow()
+            return log.grow()
 
     def _no_room_text(self, hindrance: str) -> str:
         """Why there is no room in the log for a call, and what to do. A log that can't grow need not be full."""
