@@ -47,7 +47,7 @@ from recovery.uows import ACTIVE
 
 
 class Running(ABC):
-    """What every queue manager has before its verbs: its start, its failure and its end."""
+    """What every queue manager has before its verbs: its start, what it does by itself, its failure and its end."""
 
     @abstractmethod
     def picture(self) -> dict[str, Any]:
@@ -180,20 +180,11 @@ class Running(ABC):
 
     def _assemble(self, log: logs.Log, checkpoint: Checkpoint, errors: ErrorLog, background: bool) -> None:
         """Make what works on log and state."""
-        disk, clock, config, state = self._disk, self._clock, self.config, self._store
+        clock, config, state = self._clock, self.config, self._store
         tuning = config.tuning
-        triggers = Triggers(
-            records_max=tuning.checkpoint_log_records_max,
-            records_min=tuning.checkpoint_log_records_min,
-            wait_us=tuning.checkpoint_wait_minutes * 60_000_000,
-        )
         steady = SteadyClock(clock, checkpoint.time, checkpoint.wall)
-        checkpointer = Checkpointer(disk, clock, self._location.data_dir, log, state, triggers, steady.now_us)
-        checkpointer.heads = (checkpoint.head,) * 2
-        waiting = state.unwritten() + sum(unit.put_bytes for unit in state.uows)
-        checkpointer.in_flight = max(0, waiting - (log.buffer.tail - log.state.checkpoint))
         self._log = log
-        self._checkpointer = checkpointer
+        self._checkpointer = checkpointer = self._make_checkpointer(log, checkpoint, steady)
         self._engine = Engine(
             EngineContext(
                 name=self.name,
@@ -230,6 +221,20 @@ class Running(ABC):
             on_failure=self._fail,
         )
         self._media = Media(self._engine, self._checkpoint, needs)
+
+    def _make_checkpointer(self, log: logs.Log, checkpoint: Checkpoint, steady: SteadyClock) -> Checkpointer:
+        """What goes on taking checkpoints after the one that the restart has begun with."""
+        state, tuning = self._store, self.config.tuning
+        triggers = Triggers(
+            records_max=tuning.checkpoint_log_records_max,
+            records_min=tuning.checkpoint_log_records_min,
+            wait_us=tuning.checkpoint_wait_minutes * 60_000_000,
+        )
+        made = Checkpointer(self._disk, self._clock, self._location.data_dir, log, state, triggers, steady.now_us)
+        made.heads = (checkpoint.head,) * 2
+        waiting = state.unwritten() + sum(unit.put_bytes for unit in state.uows)
+        made.in_flight = max(0, waiting - (log.buffer.tail - log.state.checkpoint))
+        return made
 
     def _report(self, errors: ErrorLog, report: RestartReport, state: Resource) -> None:
         say = errors.say
@@ -303,7 +308,7 @@ class Running(ABC):
         if self._errors is not None:
             self._errors.say(amq, **inserts)
 
-    # ---- ending
+    # ---- failing
 
     def _fail(self, exc: BaseException) -> None:
         """Something went wrong that leaves memory or disk unknown: nothing is taken or acknowledged any more.
@@ -346,6 +351,8 @@ class Running(ABC):
             except MemoryError:
                 continue
 
+    # ---- while it runs
+
     def _tick(self) -> None:
         """About once a second; it must not fail."""
         if self._log.failure is not None and self._engine.refusal is None:
@@ -387,6 +394,30 @@ class Running(ABC):
         with self._engine.lock:
             self._engine.events.not_authorized(user, verb, name)
         self._put_events()
+
+    def look_around(self, *, may_wait: bool = True) -> None:
+        """Do, or ask for, the housekeeping that a call has made necessary; called when that has done its work."""
+        self._housekeeper.notice(may_wait=may_wait)
+        if self._engine.events.pending or self._engine.state.qmgr.logger_events:
+            self._put_events()
+
+    def _checkpoint(self, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> None:
+        self._engine.check()
+        try:
+            self._housekeeper.checkpoints.take(on_taken=on_taken)
+        except OSError as exc:
+            if exc.errno in NO_SPACE:
+                text = f"there is no disk space for a checkpoint ({exc}); nothing is lost by that: {advice(exc)} and"
+                raise StorageFull(f"{text} try again", name=self.name) from exc
+            if exc.errno in RETRYABLE:
+                text = f"a checkpoint can't be written ({exc}); nothing is lost by that: {advice(exc)} and try again"
+                raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
+            self._fail(exc)
+            self._engine.check()
+        except LogError as exc:
+            raise self._engine.translated(exc) from exc
+
+    # ---- ending
 
     def _forked(self) -> None:
         """This is a child process: the queue manager belongs to its parent."""
@@ -537,28 +568,6 @@ class Running(ABC):
         with self._ended:
             if self._state not in ("ended", "forked"):
                 self._close()
-
-    def look_around(self, *, may_wait: bool = True) -> None:
-        """Do, or ask for, the housekeeping that a call has made necessary; called when that has done its work."""
-        self._housekeeper.notice(may_wait=may_wait)
-        if self._engine.events.pending or self._engine.state.qmgr.logger_events:
-            self._put_events()
-
-    def _checkpoint(self, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> None:
-        self._engine.check()
-        try:
-            self._housekeeper.checkpoints.take(on_taken=on_taken)
-        except OSError as exc:
-            if exc.errno in NO_SPACE:
-                text = f"there is no disk space for a checkpoint ({exc}); nothing is lost by that: {advice(exc)} and"
-                raise StorageFull(f"{text} try again", name=self.name) from exc
-            if exc.errno in RETRYABLE:
-                text = f"a checkpoint can't be written ({exc}); nothing is lost by that: {advice(exc)} and try again"
-                raise Unavailable(text, reason=Reason.FILE_SYSTEM_ERROR, name=self.name) from exc
-            self._fail(exc)
-            self._engine.check()
-        except LogError as exc:
-            raise self._engine.translated(exc) from exc
 
 
 def _in_child(manager: Running | None) -> None:
