@@ -60,8 +60,8 @@ class _GetCall:
     event: Event | None = None  # of the last wait: set when there may be something
     in_line: bool = False
     may_read: bool = False  # segments while the lock is held: once `_index` has read without it what it could
-    requeues_first: bool = False  # messages that were backed out too often, in units of work of their own
-    has_looked: bool = False  # whether that has to be so in a unit of work, too
+    requeues_first: bool = False  # before it looks: what was backed out too often, in units of work of their own
+    has_looked: bool = False  # in its unit of work, whether it would take nothing else: then it requeues first, too
 
 
 class Gets(Waiting):
