@@ -82,13 +82,14 @@ class Event:
 class Events:
     """The events of one queue manager that are to be put. Its lock guards this."""
 
-    def __init__(self, state: State, now_us: int) -> None:
+    def __init__(self, state: State, process: str, now_us: int) -> None:
+        """`process` runs the queue manager."""
         self._state = state
+        self._process = process
         self._began_us = now_us
         self._began = {queue.id: (queue.next_sequence, queue.depth) for queue in state.queues.values()}
         self.pending: deque[Event] = deque(maxlen=MAX_PENDING)
         self._extents: tuple[int, str, str] | None = None
-        self.process = ""  # that runs the queue manager
         self.caller = threading.local()  # `name`: whose call a thread makes, where that is a client's
 
     def _note(self, queue: str, reason: Reason, **data: Any) -> None:
@@ -136,7 +137,7 @@ class Events:
     def inhibited(self, reason: Reason, name: str) -> None:
         """A put to, or a get from, a queue or an alias was refused."""
         if self._state.qmgr.inhibit_events and not is_event_queue(name):
-            self._note(QUEUE_MANAGER, reason, queueName=name, applName=getattr(self.caller, "name", self.process))
+            self._note(QUEUE_MANAGER, reason, queueName=name, applName=getattr(self.caller, "name", self._process))
 
     def active(self) -> None:
         if self._state.qmgr.start_stop_events:

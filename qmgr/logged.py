@@ -25,9 +25,10 @@ MAX_TRIES = 32  # so often a call has room made in the log that others take befo
 
 @attrs.frozen(kw_only=True)
 class EngineContext:
-    """What an engine works with: log, clock, state, and who makes room."""
+    """What an engine works with: log, clock, state, who makes room, and who hears of what goes wrong."""
 
     name: str
+    process: str  # that runs the queue manager
     log: Log
     clock: Clock
     steady: SteadyClock  # that messages expire by
@@ -37,6 +38,7 @@ class EngineContext:
     make_space: Callable[[int, int, bool], str]  # (size, promise, spare units of work?), without the lock: make room in
     # the log; else why there is none, and what to do
     on_failure: Callable[[BaseException], None]
+    say: Callable[..., None]  # (AMQ number, inserts): to the error log
 
 
 class WouldWait(Exception):

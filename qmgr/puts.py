@@ -30,7 +30,7 @@ class Puts(Definitions):
     def __init__(self, given: EngineContext) -> None:
         super().__init__(given)
         self.steady = given.steady
-        self.events = Events(self.state, given.clock.wall_us())
+        self.events = Events(self.state, given.process, given.clock.wall_us())
         self._id_prefix = b"AMQ " + given.name[:12].ljust(12).encode()
         self._message_numbers = itertools.count(given.log.epoch * NUMBERS_PER_EPOCH + 1)
 

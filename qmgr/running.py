@@ -188,6 +188,7 @@ class Running(ABC):
         self._engine = Engine(
             EngineContext(
                 name=self.name,
+                process=self._process,
                 log=log,
                 clock=clock,
                 steady=steady,
@@ -196,13 +197,12 @@ class Running(ABC):
                 max_uncommitted=tuning.max_uncommitted_messages,
                 make_space=lambda size, promise, spare: self._housekeeper.log_space.make_space(size, promise, spare),
                 on_failure=self._fail,
+                say=self.say,
             )
         )
         for unit in state.uows:
             unit.promise = self._engine.promise_of(unit)
         self._engine.count_promises()
-        self._engine.say = self.say
-        self._engine.events.process = self._process
         needs = LogNeeds(self._engine)
         indexing = ExtentIndexing(self._engine, needs)
         self._retention = Retention(self._engine, needs, indexing, errors, config.log_management, config.log_archive)
