@@ -57,18 +57,21 @@ class Following:
                 if enough and at >= enough:  # later records are for the next reading
                     self.end = at
                     return
-                if retries == MAX_RETRIES:
-                    self.end = self._reader.end
-                    raise
                 enough = enough or exc.durable
                 removed = isinstance(exc, ExtentGone) and at >= self._begins
+                damage, self.end = exc, self._reader.end
+            is_last = retries == MAX_RETRIES
+            if not is_last:
+                self._pause(RETRY_PAUSE_SECONDS * 2**retries)
             retries += 1
-            self._pause(RETRY_PAUSE_SECONDS * 2 ** (retries - 1))
             self._reader.close()
             self.state, self._reader = self._opened()
-            if at < self._begins and (removed or self.state.log_type is LogType.CIRCULAR):
+            goes_on = at < self._begins and (removed or self.state.log_type is LogType.CIRCULAR)
+            if is_last and not goes_on:
+                raise damage
+            if goes_on:
                 anew = first(self.state)
-                if at > start or anew == start:
+                if at > start or anew == start or is_last:
                     raise NotInLog(
                         f"the log went {'on' if removed else 'round'} while it was read: what came at {lsn.text(at)} "
                         f"was {'removed' if removed else 'written over'}, and it begins at {lsn.text(self._begins)} by "

@@ -10,6 +10,7 @@ import qmgr
 from logger import at_rest
 from logger.config import LogConfig, LogType
 from logger.control import ControlState
+from logger.control import read as read_control
 from logger.disk import PAGE
 from logger.errors import LogDamaged, NotInLog
 from logger.extent import DATA
@@ -142,6 +143,27 @@ def test_a_linear_log_whose_extents_are_removed_before_they_are_read_is_read_fro
     control.write_bytes(before)
     header = dump.header(disk, str(control.parent), reader=reader, pause=pause)
     assert header == dump.header(disk, str(control.parent), reader=reader) and "damaged" not in header
+
+
+def test_a_linear_log_that_goes_on_faster_than_it_is_read_lacks_no_extent(tmp_path: Path) -> None:
+    disk, reader, control = linear(tmp_path)
+    looks = []
+    with qmgr.start("QM1", data_path=tmp_path, background=False) as qm:
+        qm.define_queue("A")
+        for _ in range(MAX_RETRIES + 1):
+            looks.append(control.read_bytes())
+            remove_extents(qm)
+    now = control.read_bytes()
+
+    def opened() -> tuple[ControlState, LogReader]:
+        control.write_bytes(looks.pop(0) if looks else now)  # read too late for its extents, each time
+        state = read_control(disk, str(control))[1]
+        return state, reader(state)
+
+    following = Following(opened, lambda seconds: None)
+    with pytest.raises(NotInLog, match="the log went on while it was read"):
+        list(following.records(lambda state: state.head))
+    assert not looks
 
 
 def test_a_linear_log_whose_extents_are_removed_while_they_are_read_says_so(tmp_path: Path) -> None:
