@@ -45,6 +45,7 @@ class Following:
         """
         start = at = first(self.state)
         retries = enough = 0
+        active = False  # a restart needed what comes next when it was looked at: if it is gone now, it was removed
         while True:
             known = max(self.state.durable, self.state.clean_end)
             try:
@@ -58,7 +59,8 @@ class Following:
                     self.end = at
                     return
                 enough = enough or exc.durable
-                removed = isinstance(exc, ExtentGone) and at >= self._begins
+                active = active or at >= self._begins
+                removed = active and isinstance(exc, ExtentGone)
                 damage, self.end = exc, self._reader.end
             is_last = retries == MAX_RETRIES
             if not is_last:

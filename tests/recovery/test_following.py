@@ -145,6 +145,26 @@ def test_a_linear_log_whose_extents_are_removed_before_they_are_read_is_read_fro
     assert header == dump.header(disk, str(control.parent), reader=reader) and "damaged" not in header
 
 
+def test_a_linear_log_whose_extent_is_used_again_while_it_is_read_is_read_from_its_new_head(tmp_path: Path) -> None:
+    disk, reader, control = linear(tmp_path)
+    with qmgr.start("QM1", data_path=tmp_path, background=False) as qm:
+        qm.define_queue("A")
+        before = control.read_bytes()
+        first = control.parent / "active" / "S0000000.LOG"
+        used_again = first.read_bytes()[:PAGE].ljust(first.stat().st_size, b"\1")
+        remove_extents(qm)
+    after = control.read_bytes()
+
+    def pause(seconds: float) -> None:
+        control.write_bytes(after)
+        first.unlink(missing_ok=True)
+
+    control.write_bytes(before)
+    first.write_bytes(used_again)  # as somebody finds it who has opened it before
+    found = list(dump.dump(disk, str(control.parent), reader=reader, pause=pause))
+    assert found and found == list(dump.dump(disk, str(control.parent), reader=reader))
+
+
 def test_a_linear_log_that_goes_on_faster_than_it_is_read_lacks_no_extent(tmp_path: Path) -> None:
     disk, reader, control = linear(tmp_path)
     looks = []
