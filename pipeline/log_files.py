@@ -121,6 +121,11 @@ class LogFiles:
                 break
         return (sequence + 1) * size
 
+    def has_until(self, us: int, start: int, end: int, disk: Disk | None = None) -> bool:
+        """Is a record that begins in [start, end) of this moment or an earlier one? Raises LogDamaged, OSError."""
+        disk = disk or PosixDisk()
+        return self.now(disk)._has(us, start, end, disk)
+
     def _has(self, us: int, start: int, end: int, disk: Disk, *, later: bool = False) -> bool:
         """Is a record that begins in [start, end) of this moment or an earlier one; or `later`, of a later one?"""
         chosen = wanted(Filters(low_time=us + 1) if later else Filters(high_time=us + 1), {})

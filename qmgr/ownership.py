@@ -26,9 +26,14 @@ def refuse_inside_another(disk: Disk, path: str, location: Location) -> None:
     """Refuse a place in another queue manager's data directory: it goes when that one is deleted. Raises Mistake."""
     own_dir, above = disk.real_path(location.data_dir), disk.real_path(path)
     while above := above.rpartition("/")[0]:
-        if above != own_dir and all(disk.exists(f"{above}/{name}") for name in ("qm.ini", LOG_LOCK)):
+        if above != own_dir and is_data_dir(disk, above):
             text = f"{path} lies in the directory of another queue manager, {above}, and would be deleted with that"
             raise Mistake(f"{text}; give another path", name=location.name)
+
+
+def is_data_dir(disk: Disk, path: str) -> bool:
+    """Is it the data directory of a queue manager?"""
+    return all(disk.exists(f"{path}/{name}") for name in ("qm.ini", LOG_LOCK))
 
 
 def refuse_without_gil(name: str) -> None:

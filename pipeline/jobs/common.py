@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from logger import control
 from logger import lsn as lsns
 from logger.errors import LogError, NotInLog
 from logger.posix_disk import PosixDisk, absolute_path
@@ -27,6 +28,7 @@ from qmgr.cli import access, command
 from qmgr.cli.command import NO_ROOM, NOT_AUTHORISED, NOT_AVAILABLE, UNEXPECTED
 from qmgr.errors import Mistake, MQError
 from qmgr.objects import NAME, unmangle
+from qmgr.ownership import is_data_dir
 from recovery.errors import RecoveryError
 
 if TYPE_CHECKING:
@@ -158,9 +160,23 @@ def place(text: str) -> Place:
 def find_log(args: argparse.Namespace) -> LogFiles:
     """The log, which lies elsewhere than `--out`. Raises Failure, LogError, OSError."""
     log = finding.find(args.path, args.qmgr)
-    if os.path.realpath(directory(args.out)) in {os.path.realpath(one) for one in log.directories}:  # of a loop too
+    out = os.path.realpath(directory(args.out))  # of a loop too
+    if out in {os.path.realpath(one) for one in log.directories}:
         raise Failure(f"--out is {args.out!r}, where the log lies; name a folder of its own.")
+    refuse_queue_managers(args, out)
     return log
+
+
+def refuse_queue_managers(args: argparse.Namespace, out: str) -> None:
+    """Raise Failure where the path `out` is among a queue manager's files: all there goes when that is deleted."""
+    disk = PosixDisk()
+    for above in (Path(out), *Path(out).parents):
+        with contextlib.suppress(OSError):  # what can't be looked at is told when it is made
+            if disk.exists(f"{above}/{control.NAME}") or is_data_dir(disk, str(above)):
+                raise Failure(f"--out is {args.out!r}, among a queue manager's own files; name a folder of its own.")
+    root = absolute_path(args.path)
+    if args.qmgr is not None and out in {os.path.realpath(one) for one in (root, f"{root}/qmgrs", f"{root}/log")}:
+        raise Failure(f"--out is {args.out!r}, where queue managers lie; name a folder of its own.")
 
 
 def check(args: argparse.Namespace) -> tuple[int, int]:
@@ -194,7 +210,8 @@ def out_folder(args: argparse.Namespace, *parts: str) -> str:
     except PermissionError:
         raise
     except OSError as exc:
-        raise Failure(f"--out was given {args.out!r}, which can't be made: {command.because(exc)}") from None
+        why = command.with_way_out(exc, command.ANOTHER_PATH)
+        raise Failure(f"--out was given {args.out!r}, which can't be made: {why}") from None
     return str(folder)
 
 

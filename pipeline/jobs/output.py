@@ -31,7 +31,7 @@ from logger.whole_files import read_whole, replace_file
 from pipeline.jobs.common import Failure, out_folder
 from pipeline.paths import is_link, walk
 from pipeline.report import TEXT, Report
-from qmgr.cli.command import because
+from qmgr.cli.command import ANOTHER_PATH, with_way_out
 
 LOCK = ".qmgr.lock"
 MARKER = ".qmgr-job.json"
@@ -169,7 +169,8 @@ def check(args: argparse.Namespace, job: str, names: Iterable[str]) -> None:
     except PermissionError:
         raise
     except OSError as exc:
-        raise Failure(f"--out was given {args.out!r}, which can't be written to: {because(exc)}") from None
+        why = with_way_out(exc, ANOTHER_PATH)
+        raise Failure(f"--out was given {args.out!r}, which can't be written to: {why}") from None
 
 
 def _refuse(folder: str, job: str, names: frozenset[str]) -> frozenset[str]:

@@ -50,8 +50,9 @@ from pipeline.log_options import microseconds
 from pipeline.report import TEXT, Report
 from pipeline.schema import SQL, arrow_of
 from qmgr import ini, locations
-from qmgr.cli.command import because
+from qmgr.cli.command import ANOTHER_PATH, with_way_out
 from qmgr.errors import AlreadyExists, MQError
+from qmgr.ownership import refuse_inside_another
 from qmgr.pointintime import recover_to, refuse_target
 from qmgr.survey import DEFINITION_KINDS, Survey
 from recovery import backouts, records
@@ -106,6 +107,8 @@ def check(args: argparse.Namespace) -> None:
     start, end = edges(log, args.at)
     if isinstance(args.at, int):
         refuse_elsewhere(log, args.at, start, end)
+    elif args.at is not None and not log.has_until(microseconds(args.at), start, end):
+        raise before_all(start)
     if args.into is not None:
         refuse_into(args.qmgr, args.path, args.into)
     output.check(args, NAME, WRITES)
@@ -139,6 +142,11 @@ def refuse_elsewhere(log: LogFiles, at: int, start: int, end: int) -> None:
         )
 
 
+def before_all(start: int) -> Failure:
+    """What is raised for a moment before the first record that is there."""
+    return Failure(f"the log begins at {lsns.text(start)}, and what is asked for was before that.")
+
+
 def refuse_into(qmgr: str, path: str, into: str) -> None:
     """Raise what `recover_to` would raise at the end of the job: for one that runs, for a place that can't be had."""
     disk = PosixDisk()
@@ -146,6 +154,7 @@ def refuse_into(qmgr: str, path: str, into: str) -> None:
     holder = disk.locked_by(source.lock)
     if holder is not None:
         raise Failure(f"--into takes the log of a queue manager that does not run; {qmgr!r} is run by {holder}.")
+    refuse_inside_another(disk, target.data_dir, target)
     ini.render(ini.Config(log=LogConfig(path=target.log_dir)))  # raises IniError for a path that it can't hold
     try:
         refuse_target(disk, target)
@@ -155,7 +164,7 @@ def refuse_into(qmgr: str, path: str, into: str) -> None:
         make_dirs(disk, target.data_root)
         disk.list(target.data_root)
     except OSError as exc:
-        raise Failure(f"--into was given {into!r}, which can't be made: {because(exc)}") from None
+        raise Failure(f"--into was given {into!r}, which can't be made: {with_way_out(exc, ANOTHER_PATH)}") from None
 
 
 def run(args: argparse.Namespace, spark: "SparkSession") -> int:
@@ -246,7 +255,7 @@ class _Rebuild:
         moments = self._read("end_lsn", "time", since=start, until=end).where(F.unix_micros("time") <= microseconds(at))
         row = moments.agg(F.max("end_lsn").alias("last")).first()
         if row is None or row["last"] is None:
-            raise Failure(f"the log begins at {lsns.text(start)}, and what is asked for was before that.")
+            raise before_all(start)
         return int(row["last"])
 
     def _found(self, start: int, until: int) -> Found:

@@ -15,6 +15,7 @@ import pytest
 
 import qmgr
 from logger import lsn as lsns
+from logger.disk import Lock
 from logger.errors import LogDamaged
 from pipeline import __main__ as command
 from pipeline import finding, jobs, session
@@ -178,13 +179,19 @@ def test_an_out_that_can_not_be_written_to_is_told_before_spark_is_started(
     for out, why in (
         (f"{tmp_path}/circle", "which can't be made: File exists: "),
         (f"{tmp_path}/file", "which can't be made: File exists: "),
-        (f"{tmp_path}/file/below", "which can't be made: Not a directory: "),
-        ("/proc", "which can't be written to: No such file or directory: "),  # nobody can write there, not even root
+        (f"{tmp_path}/file/below", "below; a file lies where a directory is wanted: name another directory, or move"),
+        ("/proc", "/proc/.qmgr.lock; name another directory."),  # nobody can write there, not even root
         ("/", "where all else lies too; name a folder of its own."),
         (f"{'../' * 40}", "where all else lies too; name a folder of its own."),
         ("", "name a directory that this machine and all workers have mounted."),
         (f"{tmp_path}/data/log/QM1/active", "where the log lies; name a folder of its own."),
         (f"{tmp_path}/data/log/QM1/archive/", "where the log lies; name a folder of its own."),
+        (f"{tmp_path}/data/log/QM1", "among a queue manager's own files; name a folder of its own."),
+        (f"{tmp_path}/data/log/QM1/lake", "among a queue manager's own files; name a folder of its own."),
+        (f"{tmp_path}/data/qmgrs/QM1", "among a queue manager's own files; name a folder of its own."),
+        (f"{tmp_path}/data/qmgrs/QM1/queues/A", "among a queue manager's own files; name a folder of its own."),
+        (f"{tmp_path}/data/qmgrs", "where queue managers lie; name a folder of its own."),
+        (f"{tmp_path}/data/", "where queue managers lie; name a folder of its own."),
         (f"{tmp_path}/a{{b}}", "Spark takes a path with one of {}[]*?\\ for a pattern; name another."),
     ):
         status, line = complaint([*words, out], capsys)
@@ -192,6 +199,21 @@ def test_an_out_that_can_not_be_written_to_is_told_before_spark_is_started(
         assert status == BAD_ARGUMENTS
     assert (tmp_path / "file").read_text() == "mine"
     assert all(path.suffix == ".LOG" for path in (tmp_path / "data/log/QM1/active").iterdir())
+    assert not [*(tmp_path / "data").rglob(".qmgr*")]
+
+
+def test_a_disk_that_is_only_read_is_no_place_for_what_a_job_makes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(_disk: object, path: str, _holder: str) -> Lock:
+        raise OSError(errno.EROFS, "Read-only file system", path)
+
+    monkeypatch.setattr("pipeline.session.spark", never)
+    words = ["uows", *small_log(tmp_path / "data"), "--out", f"{tmp_path}/out"]
+    monkeypatch.setattr("pipeline.jobs.output.PosixDisk.lock", refused)
+    status, line = complaint(words, capsys)
+    assert line.endswith("/out/.qmgr.lock; mount the file system for writing, or name another directory.")
+    assert status == BAD_ARGUMENTS
 
 
 @pytest.mark.parametrize("name", jobs.NAMES)
@@ -241,6 +263,10 @@ def test_a_rebuild_that_can_not_end_well_is_told_before_spark_is_started(
     words = ["rebuild", *small_log(tmp_path / "data"), "--out", f"{tmp_path}/out"]
     assert "so <9:9:9:9> is not in it." in complaint([*words, "--at", "9:9:9:9"], capsys)[1]
     assert "the log begins at <0:0:4:0>, and <0:0:0:8> lies before that." in complaint([*words, "--at", "8"], capsys)[1]
+    line = complaint([*words, "--at", "2001-01-01T00:00:00"], capsys)[1]
+    assert "the log begins at <0:0:4:0>, and what is asked for was before that." in line
+    inside = f"{tmp_path}/data/qmgrs/QM1/then"
+    assert "lies in the directory of another queue manager, " in complaint([*words, "--into", inside], capsys)[1]
     assert "has a queue manager 'QM1' already" in complaint([*words, "--into", f"{tmp_path}/data"], capsys)[1]
     (tmp_path / "file").write_text("mine")
     assert "--into was given" in complaint([*words, "--into", f"{tmp_path}/file"], capsys)[1]
