@@ -106,8 +106,9 @@ select sum(bytes) as bytes, max(bytes) as in_ten, max(in_second) as in_second, m
 from tens
 """
 
+# The calls that a ROLL_FORWARD says again are its own rows: else its bytes would be those of new puts.
 BETWEEN = """
-select unit, if(log.uow = unit, 'its own', log.kind) as what, count(*) as rows,
+select unit, if(log.uow = unit, 'its own', if(repeated, 'ROLL_FORWARD', log.kind)) as what, count(*) as rows,
     sum(if(position = 0, log.end_lsn - log.lsn, 0)) as bytes
 from {log} as log join {chosen} as chosen on log.lsn >= chosen.first_lsn and log.lsn < chosen.until
 group by 1, 2 order by unit, bytes desc

@@ -137,6 +137,30 @@ def test_a_unit_of_work_that_was_rolled_forward_holds_the_log_in_pieces(spark: "
     assert "of one that was rolled forward the longest piece" in text and " 900      1,220 " in text
 
 
+def test_what_a_roll_forward_says_again_is_counted_as_that(spark: "SparkSession") -> None:
+    """During another unit of work: its bytes, and as no put."""
+    said = [
+        (100, 140, 5, [("PUT", False)]),
+        (200, 260, 6, [("PUT", False)]),
+        (300, 400, 6, [("PUT", True), ("PUT", True), ("ROLL_FORWARD", False)]),
+        (400, 430, 5, [("COMMIT", False)]),
+    ]
+    log = table(
+        spark,
+        [
+            {"lsn": lsn, "end_lsn": end, "time": lsn, "kind": kind, "position": at, "uow": uow, "repeated": again}
+            | ({"object": "A", "object_number": 1} if kind == "PUT" else {})
+            for lsn, end, uow, rows in said
+            for at, (kind, again) in enumerate(rows)
+        ],
+        uows.COLUMNS,
+    )
+    report = Report("Units")
+    uows.list_between(report, log, log.transform(uows.units).filter("uow = 5").collect())
+    lines = [line.split() for line in report.text().splitlines() if line.startswith("5 ")]
+    assert lines == [["5", "ROLL_FORWARD", "3", "100"], ["5", "its", "own", "2", "70"], ["5", "PUT", "1", "60"]]
+
+
 def test_a_quiet_log_needs_no_more_than_the_least() -> None:
     advice = advise(QUIET)
     assert (advice.primary_files, advice.file_pages, advice.buffer_pages) == (3, 4096, 512)
