@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logger.clock import Clock
-from qmgr import delivery, wire
+from qmgr import delivery, sockets, wire
 from qmgr.daemon.client import Client
 from qmgr.daemon.pulse import Pulse
 from qmgr.daemon.turns import GaveUp
@@ -45,9 +45,14 @@ class Waits:
         seconds = check_wait(None if wait == wire.FOR_EVER else wait)
         deadline = None if seconds is None else clock.elapsed_ns() + int(seconds * 1e9)
         word = threading.Event()
+
+        def is_given_up() -> bool:
+            # After a pause of this process whoever puts may be here before the watcher's thread is.
+            return watch.gone or (unit is None and sockets.peer_has_closed(self._sock))
+
         with waiting_at(name), self._watcher.watching(self._sock, word.set) as watch, self._pulse.beating():
             self.watch = watch
-            while not (watch.gone or self._client.closed or self._session.quiescing):
+            while not (is_given_up() or self._client.closed or self._session.quiescing):
                 waiter = delivery.Watch(word.set)
                 queue = engine.add_waiter(name, waiter, its, which)
                 looked = False  # since it was woken
@@ -60,7 +65,7 @@ class Waits:
                         return None
                     clock.wait(word, left)
                     word.clear()
-                    if waiter.is_set() and not watch.gone:
+                    if waiter.is_set() and not is_given_up():
                         found = get()
                         looked = True
                         if found:

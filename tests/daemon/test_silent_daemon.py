@@ -128,6 +128,26 @@ def test_gets_that_were_given_up_before_a_stopped_daemon_sees_them_take_nothing(
         assert bodies(other, "A") == sent  # type: ignore[arg-type]
 
 
+def test_gets_that_waited_before_the_daemon_was_stopped_take_nothing_of_what_comes_then(far: Daemon) -> None:
+    sent = [b"%d" % number for number in range(40)]
+    with far.connect() as other, contextlib.ExitStack() as stack:
+        other.put("B", b"x")
+        clients = [stack.enter_context(far.connect(timeout=SOON)) for _ in range(30)]
+        waiting = [
+            Call(lambda get=get, client=client: get(client))  # type: ignore[misc]
+            for get, client in zip((CALLS["get that waits for ever"], CALLS["get_many"]) * 15, clients, strict=True)
+        ]
+        waiting[-1].join(2 * SOON)
+        with stopped(far):
+            for call in waiting:
+                assert "said nothing" in given_up(call.outcome)
+            putting = Call(lambda: other.put_many("A", sent))
+            putting.join(SOON)
+        putting.outcome()
+        until(lambda: len(other.connections()) == 2)  # the other, and the daemon itself
+        assert bodies(other, "A") == sent  # type: ignore[arg-type]
+
+
 def test_row_63_what_became_of_a_commit_can_be_asked_for_when_the_daemon_goes_on(far: Daemon) -> None:
     with far.connect(timeout=SOON) as client:
         unit = client.begin()
