@@ -11,6 +11,8 @@ from typing import Any
 
 from logger.condition import Event
 
+LOOK_S = 1.0  # how often one that waits for a thread looks whether that is still there
+
 Alive = Callable[[], object]  # gives something as long as the thread is there, and None from then on
 
 
@@ -57,13 +59,22 @@ class Thread(threading.Thread):
     def __init__(self, call: Callable[[], object], name: str) -> None:
         super().__init__(target=call, name=name, daemon=True)
         self._started = _Birth()
+        self._life: Alive = lambda: True  # until it begins
 
     @property
     def _bootstrap(self) -> Any:
         """What the system's thread calls; `threading.Thread.start` asks for it once, and keeps no hold of it."""
         first = super()._bootstrap  # type: ignore[misc]
         self._started.watch(first)
+        self._life = weakref.ref(first)
         return first
+
+    def is_gone(self) -> bool:
+        """Has it begun, and is it over, whatever it came to? That takes no step of its own, for which it needs memory.
+
+        Up to Python 3.12 `is_alive` does not tell: see `Worker`.
+        """
+        return self._life() is None
 
     def start(self) -> None:
         """Raises RuntimeError where there can be no more threads."""
@@ -79,7 +90,7 @@ class Thread(threading.Thread):
 
 
 class Worker:
-    """A thread that makes one call. `over` is set when that has returned.
+    """A thread that makes one call. `over` is set when that has returned, unless there was no memory to do so.
 
     To `join` it would not do: up to Python 3.12 a thread counts as over once an interrupt has struck somebody's join.
     """
@@ -102,12 +113,16 @@ class Worker:
         self.started = True
 
     def is_alive(self) -> bool:
-        return self.started and not self.over.is_set()
+        return self.started and not self.over.is_set() and not self._thread.is_gone()
 
     def await_end(self) -> None:
         """Wait until it is over, if it was ever started, even if an interrupt has struck whoever did so."""
         if (self.started or self._thread.is_alive()) and self._thread != threading.current_thread():
-            self.over.wait()
+            self._await_over()
+
+    def _await_over(self) -> None:
+        while not self.over.wait(LOOK_S) and not self._thread.is_gone():
+            pass
 
 
 class ShieldedWorker(Worker):
@@ -128,10 +143,12 @@ class ShieldedWorker(Worker):
             self.over.set()
 
     def wait(self) -> None:
-        """Until the call has returned; raises what it raised."""
-        self.over.wait()
+        """Until the call has returned; raises what it raised. MemoryError where the thread has died without that."""
+        self._await_over()
         if self._raised is not None:
             raise self._raised
+        if not self.over.is_set():
+            raise MemoryError
 
 
 def await_all(workers: Iterable[Worker]) -> None:

@@ -16,6 +16,7 @@ from logger import posix_disk
 from logger.posix_disk import PosixDisk
 from logger.posix_file import PosixFile, identity
 from qmgr import forcing, threads
+from tests.qmgr.world import Call
 
 NAME = "QM"
 QUEUES = [f"Q{number}" for number in range(2 * forcing.MOST + 3)]
@@ -179,6 +180,25 @@ def test_row_65_an_interrupt_waits_for_the_files_that_are_being_forced(tmp_path:
     time.sleep(0.5)
     assert at_the_interrupt == len(events) > 1
     disk.hook = lambda path: None
+    qm.abandon()
+    assert_all_there(tmp_path)
+
+
+def test_row_57_a_checkpoint_does_not_wait_for_threads_that_find_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Hooked()
+    qm = started(tmp_path, disk)
+
+    def die(thread: threading.Thread) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threads, "LOOK_S", 0.01)
+        scarce.setattr(threading, "excepthook", lambda told: None)
+        scarce.setattr(threading.Thread, "run", die)
+        with pytest.raises(MemoryError):
+            Call(qm.checkpoint).outcome()
     qm.abandon()
     assert_all_there(tmp_path)
 

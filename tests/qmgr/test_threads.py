@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import qmgr
-from qmgr.threads import Thread
+from qmgr import threads
+from qmgr.threads import ShieldedWorker, Thread
+from tests.qmgr.world import Call
 
 START = "_start_joinable_thread" if sys.version_info >= (3, 13) else "_start_new_thread"
 SCARCE = """
@@ -86,6 +88,24 @@ def test_a_queue_manager_whose_thread_dies_before_its_first_step_is_not_started(
             real()
     assert caught.value.reason == qmgr.Reason.STORAGE_NOT_AVAILABLE
     real().end()
+
+
+def test_row_57_who_waits_for_a_thread_that_dies_behind_its_first_step_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory it can neither make its call nor say so."""
+
+    def die(thread: threading.Thread) -> None:
+        raise MemoryError
+
+    worker = ShieldedWorker(lambda: None, "dies")
+    monkeypatch.setattr(threads, "LOOK_S", 0.01)
+    monkeypatch.setattr(threading, "excepthook", lambda told: None)
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading.Thread, "run", die)
+        worker.start()
+        with pytest.raises(MemoryError):
+            Call(worker.wait).outcome()
+    Call(worker.await_end).outcome()
+    assert not worker.is_alive()
 
 
 def test_what_a_thread_is_to_do_has_begun_when_its_start_returns() -> None:
