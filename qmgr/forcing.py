@@ -1,10 +1,11 @@
 """Forces several segment files at the same time where the disk takes its time: it, and journals, do many as one."""
 
 import contextlib
+from collections.abc import Callable
 from functools import partial
 
 from logger.disk import Disk
-from logger.disk_errors import NO_FILE
+from logger.disk_errors import NO_DESCRIPTORS, NO_FILE
 from qmgr.segment_writer import SegmentWriter
 from qmgr.segments import Segment
 from qmgr.threads import ShieldedWorker, await_all
@@ -17,10 +18,19 @@ class Forcing:
     """Files of segments that are written, and left to be forced together."""
 
     def __init__(self, disk: Disk) -> None:
-        self._at_once = disk.syncs_at_once()
-        self._most = max(1, min(MOST, disk.max_descriptors() // SHARE))
+        self._most = max(1, min(MOST, disk.max_descriptors() // SHARE)) if disk.syncs_at_once() else 1
         self._writers: list[SegmentWriter] = []
         self.lost: list[Segment] = []  # new ones whose directory is gone: to be written anew
+
+    def opened(self, open_one: Callable[[], SegmentWriter]) -> SegmentWriter:
+        """What that gives; where descriptors have run out, once the files that wait are closed. Raises OSError."""
+        try:
+            return open_one()
+        except OSError as exc:
+            if exc.errno not in NO_DESCRIPTORS or not self._writers:
+                raise
+        self.force()
+        return open_one()
 
     def add(self, writer: SegmentWriter) -> None:
         """Force this file soon, with others, at the latest when `force` is called. Raises OSError for any of them."""
@@ -30,10 +40,10 @@ class Forcing:
 
     def force(self) -> None:
         """When it has returned all are closed, and durable but for `lost`. Raises the OSError of one that is not."""
-        if not self._at_once or len(self._writers) < 2:
-            while self._writers:
-                self._force_one(self._writers[0])
-                del self._writers[0]
+        if len(self._writers) < 2:
+            for writer in self._writers:
+                self._force_one(writer)
+            self._writers.clear()
             return
         workers = [ShieldedWorker(partial(self._force_one, writer), "qmgr force") for writer in self._writers]
         try:

@@ -150,9 +150,9 @@ class SegmentWriter:
     def force(self) -> None:
         """Make the file durable, its name too when it is new, and close it. Raises OSError."""
         self._file.sync()
+        self._file.close()  # now, as a sync of the directory takes a descriptor
         if self.new:
             self._disk.sync_dir(self._directory)
-        self._file.close()
 
     def abandon(self) -> None:
         """Give back what the disk has taken, if it can be: nothing knows of it."""

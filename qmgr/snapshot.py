@@ -128,7 +128,7 @@ class StateSnapshot:
         new: Iterator[EntryChunk | BatchChunk] = chain([first], fresh)
         for more in reversed(range(TRIES)):
             try:
-                writer = self._append(snapshot, target, new)
+                writer = self._append(snapshot, target, new, forcing)
                 break
             except OSError as exc:
                 if may_stay and exc.errno in NO_SPACE:
@@ -158,10 +158,10 @@ class StateSnapshot:
         return Segment(number, volatile=kind == NON_PERSISTENT)
 
     def _append(
-        self, snapshot: QueueSnapshot, target: Segment, new: Iterable[EntryChunk | BatchChunk]
+        self, snapshot: QueueSnapshot, target: Segment, new: Iterable[EntryChunk | BatchChunk], forcing: Forcing
     ) -> SegmentWriter:
         """Write new messages to a segment; persistent ones are for the caller to force."""
-        writer = self._state.writer(snapshot.queue, target)
+        writer = forcing.opened(partial(self._state.writer, snapshot.queue, target))
         placed: Items = []
         sizes = array("I")
         work = 0

@@ -25,10 +25,16 @@ Hook = Callable[[str], None]
 
 class HookedFile(PosixFile):
     hook: Hook
+    closed: Hook
 
     def sync(self) -> None:
         self.hook(self.path)
         super().sync()
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            self.closed(self.path)
+        super().close()
 
 
 class Hooked(PosixDisk):
@@ -46,7 +52,7 @@ class Hooked(PosixDisk):
         if not path.endswith(".seg"):
             return file
         hooked = HookedFile(os.dup(file.fd), path)
-        hooked.hook = self._sync
+        hooked.hook, hooked.closed = self._sync, self._closed
         file.close()
         hooked.note_identity()
         return hooked
@@ -55,6 +61,9 @@ class Hooked(PosixDisk):
         self.hook(path)
         self.events.append(path)
 
+    def _closed(self, path: str) -> None:
+        """A file of a queue is closed."""
+
     def sync_dir(self, path: str) -> None:
         super().sync_dir(path)
         self.events.append(path)
@@ -62,6 +71,41 @@ class Hooked(PosixDisk):
     def rename(self, old: str, new: str) -> None:
         self.events.append(new)
         super().rename(old, new)
+
+
+class Scarce(Hooked):
+    """Has so many descriptors for files of queues, and for syncs of their directories."""
+
+    def __init__(self, room: int, *, slow: bool) -> None:
+        super().__init__()
+        self._room = room
+        self._slow = slow
+        self._lock = threading.Lock()
+
+    def syncs_at_once(self) -> bool:
+        return self._slow
+
+    def _take(self, path: str) -> None:
+        with self._lock:
+            if not self._room:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+            self._room -= 1
+
+    def _closed(self, path: str) -> None:
+        with self._lock:
+            self._room += 1
+
+    def open(self, path: str, *, create: bool = False, direct: bool = False) -> PosixFile:
+        if path.endswith(".seg"):
+            self._take(path)
+        return super().open(path, create=create, direct=direct)
+
+    def sync_dir(self, path: str) -> None:
+        self._take(path)
+        try:
+            super().sync_dir(path)
+        finally:
+            self._closed(path)
 
 
 def started(path: Path, disk: Hooked) -> qmgr.QueueManager:
@@ -199,6 +243,20 @@ def test_row_57_a_checkpoint_does_not_wait_for_threads_that_find_no_memory(
         scarce.setattr(threading.Thread, "run", die)
         with pytest.raises(MemoryError):
             Call(qm.checkpoint).outcome()
+    qm.abandon()
+    assert_all_there(tmp_path)
+
+
+@pytest.mark.parametrize("room", [1, 3, forcing.MOST])
+@pytest.mark.parametrize("slow", [True, False])
+def test_one_free_descriptor_is_enough(slow: bool, room: int, tmp_path: Path) -> None:
+    """A checkpoint that needs more would fail again and again where clients have taken all others: the log fills."""
+    disk = Scarce(room, slow=slow)
+    qm = started(tmp_path, disk)
+    qm.checkpoint()
+    for queue in QUEUES:
+        qm.put(queue, b"more")
+    qm.checkpoint()
     qm.abandon()
     assert_all_there(tmp_path)
 
