@@ -262,11 +262,14 @@ class Checkpointer:
             except MemoryError:  # it may move some out
                 return True
             behind = self._log.buffer.tail - self.heads[1]
-            returned = self._resource.beyond_buffers() if self.returned_bytes >= self.arrived_max_bytes else 0
+            look = self.returned_bytes >= self.arrived_max_bytes
+            returned = self._resource.beyond_buffers() if look else 0
             much = max(there, returned) >= self.arrived_max_bytes // 2
             self._known_worth_it = much or behind >= REPLAYED_MAX_BYTES
             if not self._known_worth_it:
-                self.arrived_bytes, self.returned_bytes = there, 0
+                self.arrived_bytes = there
+                if look:  # else what there is of them is still to be counted
+                    self.returned_bytes = 0
             return self._known_worth_it
 
     def _clock_lead_us(self) -> int:

@@ -699,6 +699,25 @@ def test_a_checkpoint_is_due_when_backouts_have_given_back_much_beyond_the_buffe
     assert [body[:2] for body in bodies(world.qm, "A")] == [b"%02d" % n for n in range(30)]
 
 
+def test_what_backouts_give_back_is_counted_on_while_other_messages_come_and_go() -> None:
+    """Else one unit of work after the other would leave what it had in memory, without end."""
+    world = World(log_primary_files=4, log_file_pages=1024)
+    for name in ("A", "B"):
+        world.qm.define_queue(name, default_persistence=False, buffer_size=1000)
+    world.qm.put_many("A", [bytes(1000)] * 60)
+    world.qm.checkpoint()
+    world.qm._checkpointer.arrived_max_bytes = 20_000
+    units = [world.qm.begin() for _ in range(6)]
+    for unit in units:
+        assert len(unit.get_many("A", 10)) == 10
+    for unit in units:
+        unit.backout()
+        for _ in range(20):
+            world.qm.put("B", bytes(1000))
+            world.qm.get("B")
+    assert world.qm.queue("A").memory < 20_000
+
+
 # ---- settings
 
 
