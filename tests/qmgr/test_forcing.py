@@ -118,6 +118,15 @@ def started(path: Path, disk: Hooked) -> qmgr.QueueManager:
     return qm
 
 
+def before_the_checkpoint(events: list[str]) -> list[str]:
+    """What was synced before the checkpoint's file had its name."""
+    return events[: next(n for n, path in enumerate(events) if "amqalchk" in path)]
+
+
+def descriptors() -> list[int]:
+    return [fd for fd in range(100) if identity(fd)]
+
+
 def assert_all_there(path: Path) -> None:
     with qmgr.start(NAME, data_path=path) as qm:
         assert [qm.get(queue).body.decode() for queue in QUEUES] == QUEUES
@@ -165,7 +174,7 @@ def test_a_checkpoint_is_put_in_its_place_after_all_files_and_their_names_are_du
         if not with_threads:
             patch.setattr(threads.Thread, "start", start)
         qm.checkpoint()
-    before = disk.events[: next(n for n, path in enumerate(disk.events) if "amqalchk" in path)]
+    before = before_the_checkpoint(disk.events)
     assert sorted(path for path in before if path.endswith(".seg")) == sorted(
         str(path) for path in tmp_path.rglob("*.seg")
     )
@@ -190,16 +199,39 @@ def test_row_11_where_one_of_them_fails_the_checkpoint_does_and_the_next_one_has
             raise OSError(number, os.strerror(number), path)
 
     disk.hook = hook
-    before = [fd for fd in range(100) if identity(fd)]
+    before = descriptors()
     with pytest.raises(error, match=os.strerror(number)):
         qm.checkpoint()
-    assert [fd for fd in range(100) if identity(fd)] == before
+    assert descriptors() == before
     disk.hook = lambda path: None
     if number == errno.ENOSPC:
         for name in QUEUES:
             qm.put(name, name.encode())
             assert qm.get(name).body == name.encode()
         qm.checkpoint()
+    qm.abandon()
+    assert_all_there(tmp_path)
+
+
+def test_row_11_where_there_is_no_room_what_was_appended_is_taken_back(tmp_path: Path) -> None:
+    disk = Hooked()
+    qm = started(tmp_path, disk)
+    qm.checkpoint()
+    [file] = (tmp_path / "qmgrs" / NAME / "queues" / QUEUES[5]).iterdir()
+    size = file.stat().st_size
+    for queue in QUEUES:
+        qm.put(queue, bytes(9000))
+    sizes: list[int] = []
+
+    def hook(path: str) -> None:
+        if path == str(file):
+            sizes.append(file.stat().st_size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    disk.hook = hook
+    with pytest.raises(qmgr.StorageFull):
+        qm.checkpoint()
+    assert sizes[0] > size == file.stat().st_size
     qm.abandon()
     assert_all_there(tmp_path)
 
@@ -281,7 +313,16 @@ def test_where_the_directory_of_one_goes_it_is_written_anew(queues: list[str], t
             shutil.rmtree(os.path.dirname(path))
 
     disk.hook = hook
+    disk.events.clear()
+    before = descriptors()
     qm.checkpoint()
     assert len(gone) == 1
+    assert descriptors() == before
+    [written] = (tmp_path / "qmgrs" / NAME / "queues" / queues[0]).iterdir()
+    synced = before_the_checkpoint(disk.events)
+    assert {str(written), str(written.parent), str(written.parent.parent)} <= set(synced)
+    for queue in queues:
+        qm.put(queue, b"more")
+    qm.checkpoint()  # what is lost is not among what this one says
     qm.abandon()
     assert_all_there(tmp_path)
