@@ -159,6 +159,29 @@ def test_so_many_files_are_forced_at_the_same_time(tmp_path: Path) -> None:
     assert_all_there(tmp_path)
 
 
+def test_a_process_that_may_have_few_descriptors_forces_fewer_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Hooked()
+    monkeypatch.setattr(disk, "max_descriptors", lambda: 3 * forcing.SHARE)
+    qm = started(tmp_path, disk)
+    running, most, lock = [0], [0], threading.Lock()
+
+    def hook(path: str) -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.02)
+        with lock:
+            running[0] -= 1
+
+    disk.hook = hook
+    qm.checkpoint()
+    assert 1 <= most[0] <= 3
+    qm.abandon()
+    assert_all_there(tmp_path)
+
+
 @pytest.mark.parametrize("with_threads", [True, False])
 def test_a_checkpoint_is_put_in_its_place_after_all_files_and_their_names_are_durable(
     with_threads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
