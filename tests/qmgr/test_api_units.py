@@ -322,6 +322,16 @@ def test_row_33_npmclass_high_survives_an_end_in_order_and_no_crash(world: World
     assert bodies(world.qm, "H") == [body for body in order if int(body) % 2 == 0]
 
 
+def test_row_33_what_an_end_in_order_has_kept_is_durable(world: World) -> None:
+    """The machine may go down right after it."""
+    world.qm.define_queue("H", non_persistent_class="HIGH")
+    for body in (b"in a new file", b"appended to it"):
+        world.qm.put("H", body, persistent=False)
+        world.qm.end()
+        world.crash(LOSE_ALL)
+    assert bodies(world.qm, "H") == [b"in a new file", b"appended to it"]
+
+
 def test_row_33_what_an_end_kept_is_gone_after_a_crash_also_where_the_start_could_take_no_checkpoint(
     world: World,
 ) -> None:
