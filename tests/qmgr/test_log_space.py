@@ -686,6 +686,7 @@ def test_a_checkpoint_is_due_when_backouts_have_given_back_much_beyond_the_buffe
     """Nothing else would move it out of memory again."""
     world = World(log_primary_files=4, log_file_pages=1024)
     world.qm.define_queue("A", default_persistence=persistent, buffer_size=buffer)
+    world.qm.define_queue("B")  # the room in its buffers is of no use
     world.qm.put_many("A", [b"%02d" % n + bytes(1000) for n in range(30)])
     world.qm.checkpoint()
     checkpointer = world.qm._checkpointer
