@@ -166,11 +166,16 @@ class StompListener:
             if not self._connections:
                 self._somebody.clear()
                 await self._somebody.wait()
+            began = self._state.loop.time()
             await asyncio.sleep(self._timing.tick)
-            self._tick_all(self._state.loop.time())
+            now = self._state.loop.time()
+            self._tick_all(now, now - began - self._timing.tick)
 
-    def _tick_all(self, now: float) -> None:
+    def _tick_all(self, now: float, late: float) -> None:
+        """Look at each. `late`: seconds that this one comes after its time, as where the process was stopped."""
         for connection in list(self._connections):
+            if late > self._timing.tick:
+                connection.excuse(late, now)
             connection.tick(now)
 
     async def _refuse(self) -> None:

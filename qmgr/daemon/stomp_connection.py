@@ -513,6 +513,13 @@ class Connection(asyncio.Protocol):
 
     # ---- times
 
+    def excuse(self, seconds: float, now: float) -> None:
+        """The loop stood still for so long: what the client has said or read meanwhile is not seen yet."""
+        self.received_at = min(now, self.received_at + seconds)
+        self._deadline = self._deadline and self._deadline + seconds
+        self._frame_began = self._frame_began and min(now, self._frame_began + seconds)
+        self._stalled_since = self._stalled_since and min(now, self._stalled_since + seconds)
+
     def tick(self, now: float) -> None:
         """Called every so often: is something overdue?"""
         if self._transport is LOST:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import qmgr
+from tests.conformance.nursery import halt
 from tests.daemon.stomp_world import DEADLINE, Client, eventually
 
 STANZA = """
@@ -21,12 +22,17 @@ Listener:
    Port={port}
    Authentication=NONE
 """
+HASTY = """
+Channels:
+   IdleTimeout=1
+   ConnectTimeout=1
+"""
 
 
 class Daemon:
     """`python -m qmgr.daemon` with queues A and B."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, stanzas: str = "") -> None:
         self.path = path
         qmgr.create("QM1", data_path=path, log_file_pages=256)
         with qmgr.start("QM1", data_path=path) as manager:
@@ -35,7 +41,7 @@ class Daemon:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         with (path / "qmgrs" / "QM1" / "qm.ini").open("a") as ini:
-            ini.write(STANZA.format(port=self.port))
+            ini.write(STANZA.format(port=self.port) + stanzas)
         self.process = subprocess.Popen([sys.executable, "-m", "qmgr.daemon", "QM1", str(path)])
         eventually(self._listens)
 
@@ -46,8 +52,11 @@ class Daemon:
             return True
         return False
 
+    def stranger(self) -> Client:
+        return Client(socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE))
+
     def client(self) -> Client:
-        client = Client(socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE))
+        client = self.stranger()
         client.connect()
         return client
 
@@ -58,12 +67,20 @@ class Daemon:
             return [m.body for m in manager.browse("A")], [m.body for m in manager.browse("B")]
 
 
+@contextlib.contextmanager
+def running(path: Path, stanzas: str = "") -> Iterator[Daemon]:
+    made = Daemon(path, stanzas)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.wait(DEADLINE)
+
+
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    made = Daemon(tmp_path)
-    yield made
-    made.process.kill()
-    made.process.wait(DEADLINE)
+    with running(tmp_path) as made:
+        yield made
 
 
 def test_what_had_a_receipt_outlives_a_kill_and_a_transaction_is_whole(daemon: Daemon) -> None:
@@ -136,3 +153,20 @@ def test_a_transaction_that_is_open_ends_before_the_daemon_does(daemon: Daemon) 
         assert idle.error()["reason-code"] == "2162"
         assert daemon.process.wait(DEADLINE) == 0
     assert daemon.bodies()[0] == [b"last"]
+
+
+def test_nobody_is_late_by_the_time_that_the_daemon_was_stopped(tmp_path: Path) -> None:
+    """What its clients said meanwhile lay in its sockets when it looked at the clock: it cut all of them off."""
+    with running(tmp_path, HASTY) as daemon:
+        half, stranger = daemon.client(), daemon.stranger()
+        half.raw(b"SEND\ndestination:A\nreceipt:r\n")
+        threading.Event().wait(0.2)  # by then it has seen the two, and waits
+        halt(daemon.process.pid)
+        threading.Event().wait(1.5)
+        half.raw(b"\nx\0")
+        stranger.say("CONNECT", accept_version="1.2", host="qm")
+        daemon.process.send_signal(signal.SIGCONT)
+        assert half.read().command == "RECEIPT"
+        assert stranger.read().command == "CONNECTED"
+        half.raw(b"SEND\ndestination:A\n")  # and who is late is late
+        assert "not complete within 1 seconds" in half.error()["message"]
