@@ -287,12 +287,17 @@ def await_end(sock: Socket, seconds: float | None = None) -> None:
 
 def is_open(sock: Socket) -> bool:
     """Is a connection still open on which the other end sends nothing?"""
+    return not is_readable(sock)
+
+
+def is_readable(sock: Socket) -> bool:
+    """Has something come that nobody has read yet, or is the connection over?"""
     poll = select.poll()
     try:
         poll.register(sock, select.POLLIN)
     except (OSError, ValueError):
-        return False
-    return not poll.poll(0)
+        return True
+    return bool(poll.poll(0))
 
 
 def peer_has_closed(sock: Socket) -> bool:

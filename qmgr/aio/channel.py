@@ -95,6 +95,10 @@ class Channel(asyncio.Protocol):
         """When the daemon last sent something about the call, in seconds of the loop's clock; None: no call."""
         return None if self._answer is None else self._heard
 
+    def is_unheard(self) -> bool:
+        """Has something come that the loop has not read? Where this process was stopped it looks at timers first."""
+        return sockets.is_readable(self._sock)
+
     def time_out(self, why: str) -> None:
         """Close the channel, as the daemon sent nothing about the call for too long; the call fails with `why`."""
         self._timed_out = why
@@ -277,7 +281,7 @@ class Pool:
         if timeout is None or not waiting:
             return
         for since, channel in waiting:
-            if now - since >= timeout:
+            if now - since >= timeout and not channel.is_unheard():
                 channel.time_out(f"it has said nothing for {timeout:g} seconds")
         left = min(since for since, _ in waiting) + timeout - now
         self._timer = self.loop.call_later(max(left, timeout / CHECKS_PER_TIMEOUT), self._check_timeouts)

@@ -10,6 +10,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from qmgr.verbs import MAX_WAIT_S
 from recovery.uows import UowState
 from tests.conformance.nursery import halt
 from tests.daemon.certificates import Authority
-from tests.daemon.serving import LONG, Daemon, Served, daemon, until
+from tests.daemon.serving import LONG, SPAWN, Daemon, Served, daemon, until
 from tests.qmgr.world import NAME, Call, bodies
 
 SOON = 0.5  # seconds without a word
@@ -186,6 +187,41 @@ def test_asyncio_clients_are_told_too(far: Daemon) -> None:
             assert (await client.get("B")).body == b"three"
 
     asyncio.run(asyncio.wait_for(main(), 120))
+
+
+def _wait_with_asyncio(path: Path, tells: Pipe) -> None:
+    """A client in a process of its own: says when it waits, and then what it got."""
+
+    async def main() -> bytes:
+        async with qmgr.aio.connect(NAME, data_path=path, timeout=SOON) as client:
+            waiting = asyncio.ensure_future(client.get("A", wait=None))
+            await asyncio.sleep(0)
+            tells.send(b"waits")
+            return (await waiting).body
+
+    try:
+        tells.send(asyncio.run(main()))
+    except Unavailable as exc:
+        tells.send(str(exc))
+
+
+def test_a_client_that_was_stopped_itself_hears_what_came_meanwhile(served: Served) -> None:
+    """It gave up the daemon, whose message lay in its socket and was lost."""
+    ours, theirs = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=_wait_with_asyncio, args=(served.path, theirs))
+    process.start()
+    try:
+        assert ours.recv() == b"waits"
+        assert process.pid is not None
+        threading.Event().wait(SOON)  # by then its loop sleeps
+        halt(process.pid)
+        served.manager.put("A", b"x")
+        threading.Event().wait(3 * SOON)
+        os.kill(process.pid, signal.SIGCONT)
+        assert ours.recv() == b"x"
+    finally:
+        process.kill()
+        process.join()
 
 
 # ---- what is only slow
