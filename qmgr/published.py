@@ -2,7 +2,8 @@
 
 The owner's housekeeping thread replaces `status.json` about once a second, and the end of the queue manager once more.
 The file is no promise: nothing is synced, a restart never reads it, and nothing fails where the disk can't take it.
-Publishing takes at most a hundredth of the time, so with very many queues it comes less often.
+Publishing takes at most a hundredth of the time, so with very many queues it comes less often; a minute after the last
+time it is due in any case.
 
 The mapping has what `QueueManager.status()` gives, and what an operator needs beside it; `stopped.py` makes the same of
 the files of a queue manager that nobody runs. Lengths are bytes, LSNs ints, moments microseconds since 1970-01-01 UTC:
@@ -45,6 +46,7 @@ from qmgr.locations import Location
 FORMAT = 1
 INTERVAL_NS = 1_000_000_000
 SHARE = 100  # publishing takes no more than one part in so many of the time
+MAX_REST_NS = 60_000_000_000  # one took long also where the process was stopped in it, or the disk hung
 PEAK_MINUTES = 10
 MAX_FILE_BYTES = 64 << 20  # that are read
 
@@ -193,8 +195,8 @@ class Publisher:
             self._replace(json.dumps(picture).encode())
         except (OSError, LogError, MQError):
             pass  # the next one may be written again
-        took = self._clock.elapsed_ns() - began
-        self._next_ns = began + max(INTERVAL_NS, took * SHARE)
+        ended = self._clock.elapsed_ns()
+        self._next_ns = max(began + INTERVAL_NS, ended + min((ended - began) * (SHARE - 1), MAX_REST_NS))
 
     def _replace(self, data: bytes) -> None:
         """Whoever opens the file finds the whole of the old or the whole of the new one, while the machine is up."""

@@ -41,6 +41,7 @@ from qmgr.undelivered import Undelivered
 
 POLICY_INTERVAL_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
 REST_FACTOR = 50  # times as long as a look took, until the next one
+MAX_REST_NS = 3600_000_000_000  # one took long also where the process was stopped in it, or the disk hung
 MAX_EXTENTS = 999_999_999  # that anybody asks to be removed
 
 
@@ -277,7 +278,7 @@ class Retention:
             way = f"; nothing is lost: {advice(exc)} soon" if isinstance(exc, OSError) else ""
             self._errors.say("AMQ9007", text=f"{exc}{way}; it is tried again")
         took = self._clock.elapsed_ns() - now
-        rest = POLICY_INTERVAL_NS if worked else max(POLICY_INTERVAL_NS, REST_FACTOR * took)
+        rest = POLICY_INTERVAL_NS if worked else max(POLICY_INTERVAL_NS, min(REST_FACTOR * took, MAX_REST_NS))
         self._next_look_ns = now + took + rest
 
     def _name_damaged(self, outcome: Outcome) -> None:

@@ -363,6 +363,26 @@ def test_the_policy_of_qm_ini_is_kept() -> None:
     check(made)
 
 
+def test_a_look_in_which_the_machine_was_suspended_puts_off_the_next_one_by_an_hour_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A night was three weeks without any archiving, and the disk filled up."""
+    made = world("LogArchive:\n ArchiveAfter=5h\n")
+    made.clock.advance(DAY)
+    looked = list[int]()
+
+    def suspended(*told: object, **named: object) -> dict[str, object]:
+        looked.append(made.clock.elapsed)
+        made.clock.advance(10 * 3600)
+        return {}
+
+    monkeypatch.setattr(made.qm._retention._archive, "apply_policy", suspended)
+    made.qm._retention.keep_policy()
+    made.clock.advance(3600)
+    made.qm._retention.keep_policy()
+    assert len(looked) == 2
+
+
 @pytest.mark.parametrize("age", ["a week", "7", "-1d"])
 def test_an_age_that_is_none_is_refused(age: str) -> None:
     with pytest.raises(Mistake, match="such as 36h"):

@@ -232,6 +232,23 @@ def test_it_takes_no_more_than_its_share_of_the_time() -> None:
     assert seen[2] - seen[1] >= 0.05 * SHARE * INTERVAL_NS
 
 
+def test_one_that_took_hours_keeps_none_from_being_published() -> None:
+    """The machine was suspended in it, or the process stopped: it was not replaced for a hundred times as long."""
+    disk, clock, seen = SimDisk(), SimClock(), list[int]()
+
+    def stopped() -> dict[str, Any]:
+        seen.append(clock.elapsed)
+        if len(seen) == 1:
+            clock.advance(7200)
+        return look()
+
+    one = Publisher(disk, clock, PATH, stopped)
+    for _ in range(62):
+        one.tick()
+        clock.advance(1)
+    assert len(seen) == 3
+
+
 def test_after_the_end_nothing_is_published() -> None:
     disk, clock, seen = SimDisk(), SimClock(), list[int]()
     one = publisher(disk, clock, seen)
