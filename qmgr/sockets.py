@@ -172,13 +172,19 @@ def send_all(sock: Socket, data: Any, seconds: float) -> None:
         left = left[sock.send(left[:most]) :]
 
 
-def send_if_room(sock: Socket, data: bytes) -> None:
-    """Send a few bytes where nothing else waits to be sent, if that takes no waiting."""
-    with contextlib.suppress(OSError):
+def send_if_room(sock: Socket, data: bytes) -> bool:
+    """Send a few bytes where nothing else waits to be sent, if that takes no waiting; False: there is no room."""
+    try:
         if not isinstance(sock, ssl.SSLSocket):
-            sock.send(data, socket.MSG_DONTWAIT)
-        elif _has_room(sock):  # TLS has to send the whole of what it has begun
-            sock.sendall(data)
+            return sock.send(data, socket.MSG_DONTWAIT) == len(data)
+        if not _has_room(sock):  # TLS has to send the whole of what it has begun
+            return False
+        sock.sendall(data)
+    except BlockingIOError:
+        return False
+    except OSError:  # that the other end is gone is noticed elsewhere
+        pass
+    return True
 
 
 def _has_room(sock: Socket) -> bool:

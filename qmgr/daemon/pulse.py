@@ -49,8 +49,8 @@ class Pulse:
         self.due = now + self._beat_ns
         if self._lock.acquire(blocking=False):  # else it is hearing how far the call has come, or the call is over
             try:
-                if self._on and self._goes_on():
-                    sockets.send_if_room(self._sock, wire.HEARTBEAT)
+                if self._on and self._goes_on() and not sockets.send_if_room(self._sock, wire.HEARTBEAT):
+                    sockets.hang_up(self._sock)  # hundreds are unread: it would not read a message either
             finally:
                 self._lock.release()
 

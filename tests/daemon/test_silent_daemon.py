@@ -202,7 +202,7 @@ def _wait_with_asyncio(path: Path, tells: Pipe) -> None:
     try:
         tells.send(asyncio.run(main()))
     except Unavailable as exc:
-        tells.send(str(exc))
+        tells.send(str(exc).encode())
 
 
 def test_a_client_that_was_stopped_itself_hears_what_came_meanwhile(served: Served) -> None:
@@ -219,6 +219,35 @@ def test_a_client_that_was_stopped_itself_hears_what_came_meanwhile(served: Serv
         threading.Event().wait(3 * SOON)
         os.kill(process.pid, signal.SIGCONT)
         assert ours.recv() == b"x"
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_a_client_that_reads_no_heartbeat_is_given_no_message(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped for hours, and its socket full: the message that it waited for could not be sent, and was lost."""
+    limit_send = sockets.limit_send
+
+    def narrow(sock: socket.socket, seconds: float) -> None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        limit_send(sock, seconds)
+
+    monkeypatch.setattr(sockets, "limit_send", narrow)
+    ours, theirs = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=_wait_with_asyncio, args=(served.path, theirs))
+    process.start()
+    try:
+        assert ours.recv() == b"waits"
+        assert process.pid is not None
+        threading.Event().wait(SOON)
+        halt(process.pid)
+        calls = next(iter(served.listener._clients._clients.values()))._sockets
+        threading.Event().wait(5 * SOON)
+        served.manager.put("A", b"x")
+        assert bodies(served.manager, "A") == [b"x"]
+        until(lambda: not calls)
+        os.kill(process.pid, signal.SIGCONT)
+        assert b"was lost" in ours.recv()
     finally:
         process.kill()
         process.join()

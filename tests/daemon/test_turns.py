@@ -324,7 +324,9 @@ def test_who_waits_for_a_turn_hears_that_the_daemon_is_there(
     """Else a client took the daemon for dead, and a commit for one whose outcome is not known."""
     monkeypatch.setattr(calls, "MAX_QUICK", 3)
     monkeypatch.setattr(calls, "MAX_QUICK_BYTES", 250)
-    monkeypatch.setattr(sockets, "send_if_room", lambda sock, data: sock.sendall(2 * data))  # the client was kept away
+    monkeypatch.setattr(
+        sockets, "send_if_room", lambda sock, data: sock.sendall(2 * data) is None
+    )  # the client was kept away
     served.manager.put_many("A", [b"x"] * 20)
     served.manager.alter_queue("A", max_message_length=100)
     with served.connect(timeout=1.0) as qm:
