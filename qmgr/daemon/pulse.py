@@ -27,6 +27,7 @@ class Pulse:
         self._lock = threading.Lock()  # whole frames, where two threads may tell of a call
         self._on = False  # a call that takes long is at work
         self._goes_on: Callable[[], bool] = _always  # as far as can be seen
+        self._told = False  # how far the call has come
         self.due = NEVER
 
     @contextlib.contextmanager
@@ -35,7 +36,7 @@ class Pulse:
         if not self._beat_ns or self._on:
             yield
             return
-        self._goes_on = goes_on
+        self._goes_on, self._told = goes_on, False
         self.due, self._on = self._clock.elapsed_ns() + self._beat_ns, True
         try:
             with self._beats.during(self):
@@ -49,7 +50,8 @@ class Pulse:
         self.due = now + self._beat_ns
         if self._lock.acquire(blocking=False):  # else it is hearing how far the call has come, or the call is over
             try:
-                if self._on and self._goes_on() and not sockets.send_if_room(self._sock, wire.HEARTBEAT):
+                no_room = self._on and self._goes_on() and not sockets.send_if_room(self._sock, wire.HEARTBEAT)
+                if no_room and not self._told:  # where it has been told, it may only be slow to hear of that
                     sockets.hang_up(self._sock)  # hundreds are unread: it would not read a message either
             finally:
                 self._lock.release()
@@ -58,6 +60,7 @@ class Pulse:
         """Raises GaveUp where the client is gone."""
         try:
             with self._lock:
+                self._told = True
                 self._sock.sendall(wire.reply(wire.PROGRESS, wire.STEP.pack(done, total)))
         except OSError:
             raise GaveUp from None

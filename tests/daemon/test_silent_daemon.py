@@ -19,6 +19,7 @@ import pytest
 import qmgr
 import qmgr.aio
 from logger.clock import SystemClock
+from logger.progress import Progress
 from qmgr import sockets
 from qmgr.daemon.beats import NEVER, Beats
 from qmgr.errors import BackedOut, Mistake, Reason, Unavailable, UnitOfWorkEnded
@@ -274,6 +275,35 @@ def test_waits_and_long_calls_are_not_given_up(served: Served, monkeypatch: pyte
         assert calls[0].outcome().body == b"x"
         calls[1].outcome()
         assert client.status().state == other.status().state == "running"
+
+
+def test_who_is_slow_to_hear_of_progress_is_not_taken_to_be_gone(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its socket is full of progress, which it reads bit by bit: heartbeats that find no room are not missed."""
+    limit_send = sockets.limit_send
+
+    def narrow(sock: socket.socket, seconds: float) -> None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        limit_send(sock, seconds)
+
+    def recreate(name: str, *, progress: Progress) -> str:
+        for done in range(10):
+            progress(done, 10)
+        threading.Event().wait(2 * SOON)
+        return name
+
+    heard = []
+
+    def hear(done: int, total: int) -> None:
+        heard.append(done)
+        threading.Event().wait(SOON / 2)
+
+    monkeypatch.setattr(sockets, "limit_send", narrow)
+    monkeypatch.setattr(served.manager, "recreate", recreate)
+    with served.connect(timeout=SOON) as client:
+        assert str(client.recreate("A", progress=hear)) == "A"
+    assert heard == list(range(10))
 
 
 def test_asyncio_waits_are_not_given_up(served: Served) -> None:
