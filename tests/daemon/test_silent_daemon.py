@@ -20,8 +20,9 @@ import qmgr
 import qmgr.aio
 from logger.clock import SystemClock
 from logger.progress import Progress
-from qmgr import sockets
+from qmgr import sockets, wire
 from qmgr.daemon.beats import NEVER, Beats
+from qmgr.daemon.pulse import Pulse
 from qmgr.errors import BackedOut, Mistake, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.verbs import MAX_WAIT_S
 from recovery.uows import UowState
@@ -412,6 +413,27 @@ def test_row_75_who_does_not_read_over_tls_holds_up_no_beat_of_others(tmp_path: 
         finally:
             sockets.close(theirs)
             sockets.close(ours)
+
+
+def fill(sock: socket.socket) -> None:
+    with pytest.raises(BlockingIOError):
+        while True:
+            sock.send(wire.HEARTBEAT, socket.MSG_DONTWAIT)
+
+
+def test_a_call_that_told_of_its_progress_excuses_none_after_it() -> None:
+    clock = SystemClock()
+    ours, theirs = sockets.pair()
+    with ours, theirs:
+        pulse = Pulse(ours, 10**9, Beats(clock), clock)
+        with pulse.beating():
+            pulse.tell_progress(1, 2)
+            fill(ours)
+            pulse.on_due(0)
+            assert not sockets.peer_has_closed(theirs)
+        with pulse.beating():
+            pulse.on_due(0)
+            assert sockets.peer_has_closed(theirs)
 
 
 @pytest.mark.parametrize("timeout", [None, 3600.0])
