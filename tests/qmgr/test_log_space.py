@@ -377,6 +377,23 @@ def test_puts_that_a_full_disk_refuses_leave_gets_their_room(in_doubt: bool) -> 
     assert world.qm.in_doubt() == [XID] * in_doubt
 
 
+def test_that_a_secondary_can_not_be_made_is_said_again_once_one_was_made() -> None:
+    """Else whoever has freed the disk hears nothing for a minute where it is full again."""
+    world = World(log_secondary_files=3)
+    world.qm.define_queue("A")
+    world.qm.define_queue("B")
+    for said in (1, 2):
+        world.disk.fail("create", errno.ENOSPC, once=False, where=lambda path: "/active/" in path)
+        with pytest.raises(ResourceProblem), world.qm.begin() as unit:
+            unit.put("A", b"holds the head")
+            fill(world, lambda: False)
+        assert world.errors().count("AMQ6708") == said
+        world.disk.heal()
+        with world.qm.begin() as unit:
+            unit.put("A", b"holds the head")
+            fill(world, lambda: world.qm.status().log.files > 2)
+
+
 def test_a_log_that_can_not_grow_is_not_called_full() -> None:
     """A linear one needs a further extent before that: what is so is said, and no unit of work blamed for it."""
     world = World(log_type="linear", log_primary_files=3, log_secondary_files=1)
