@@ -605,7 +605,7 @@ def resolve_prepared(life: Life) -> None:
 @pytest.mark.parametrize("verb", ACKNOWLEDGED)
 def test_row_15_each_kind_of_acknowledgement_holds(verb: str, setup: Setup) -> None:
     """Faults 15: whatever returned is there after the loss of everything unsynced, at once and two restarts later."""
-    seeds = range(9) if SOAK else range(([*ACKNOWLEDGED].index(verb) + setup.linear) % 3, 9, 3)
+    seeds = range(9) if SOAK else range(([*ACKNOWLEDGED].index(verb) + setup.linear) % 3, 9, 5)
     for loss in (LOSE_ALL, ZEROED, NOISED, DATA_ONLY, *map(mixed, seeds)):
         life = Life(setup)
         born(life)
@@ -661,7 +661,7 @@ def test_row_16_crash_inside_recovery_at_every_change(setup: Setup) -> None:
         everything,
         lambda moment: [next(losses)],
         setup=setup,
-        every=1 if SOAK else 18,
+        every=1 if SOAK else 35,
         deeper=deeper(3, lambda moment: [mixed(moment, atomic=setup.atomic)], 1 if SOAK else 3),
     )
 

@@ -1294,7 +1294,7 @@ def test_row_52_an_error_while_messages_are_read_back_is_told_and_harmless(how: 
     expected = GETS[how](base.qm)
     for kind in ("open", "read"):
         first = 1 + ((error == errno.ENOSPC) is (kind == "open"))  # each error at calls of its own
-        for nth in range(1, 100) if SOAK or how == "get" else range(first, 100, 2):  # a get of one reads little
+        for nth in range(1, 100) if SOAK or how == "get" else range(first, 100, 3):  # a get of one reads little
             base.disk = disk
             world = base
             world.crash(KEEP_ALL)

@@ -151,7 +151,7 @@ def test_row_70_the_numbers_begin_again_at_zero(setup: Setup) -> None:
 
 
 def test_row_70_a_random_life_over_the_border() -> None:
-    for seed in range(40 if SOAK else 4):
+    for seed in range(40 if SOAK else 2):
         life = near_the_end_of_the_numbers(AUTOMATIC, FILE_NUMBERS - 1)
         random_life(life, random.Random(f"border {seed}"), 250)
         assert state_of(life).head // SIZE >= FILE_NUMBERS - 1
@@ -282,7 +282,8 @@ def test_a_crash_at_any_moment_finds_every_extent_that_is_needed() -> None:
     def look(kind: str, path: str) -> None:
         nonlocal looked
         if kind in ("rename", "unlink", "create") and path.startswith(ACTIVE):
-            for loss in (LOSE_ALL, KEEP_ALL, mixed(life.disk.effects)):
+            losses = (LOSE_ALL, KEEP_ALL, mixed(life.disk.effects))
+            for loss in losses if SOAK else losses[(looked + looked // 3) % 3 :][:1]:  # in another order each time
                 looked += 1
                 fork = life.fork(loss)
                 from_the_log_alone(fork)

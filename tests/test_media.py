@@ -178,7 +178,7 @@ def test_row_54_a_call_fails_in_recording_and_recreating(script: str, kind: str,
             start.disk.remove(path)
         start.suspects.add("A")
     fired = 0
-    step = 1 if SOAK else {"record": 17, "recreate": 17, "switch": 43}[script]
+    step = 1 if SOAK else {"record": 37, "recreate": 37, "switch": 89}[script]
     first = 1 if SOAK or kind in ("rename", "unlink", "list", "create") else 1 + (error == errno.EIO)
     for nth in range(first, 400, step):
         life = start.fork(KEEP_ALL)
@@ -354,7 +354,7 @@ def test_row_26_a_crash_at_any_moment_of_the_recreation_at_the_start(setup: Setu
         life,
         lambda moment: [mixed(moment, atomic=setup.atomic)],
         deeper=deeper(2, lambda moment: [mixed(moment + 7, atomic=setup.atomic)], 1 if SOAK else 17),
-        every=1 if SOAK else 16,
+        every=1 if SOAK else 31,
         offset=setup.atomic * 3,
     )
     with Lookout(life.disk, found.look):
@@ -880,7 +880,7 @@ def test_damage_found_in_the_middle_of_a_replay(commit: bool, rolled: bool, smal
     harmed = 0
     for path in sorted(before):
         data = life.disk.peek(path)
-        for at in range(600, len(data), 400):
+        for at in range(600, len(data), 400 if SOAK else 700):
             fork = life.fork(KEEP_ALL)
             fork.disk.poke(path, data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
             fork.suspects.add("A")
@@ -944,7 +944,7 @@ def test_threads_work_while_images_are_recorded_and_the_log_alone_has_everything
         thread.start()
     looked = 0
     rng = random.Random(buffer)
-    while looked < (300 if SOAK else 10) or (
+    while looked < (300 if SOAK else 7) or (
         looked < 1000 and (images.recorded <= 6 or sum(worker.moved for worker in workers) <= 100)
     ):
         for thread in (*workers, images):

@@ -16,6 +16,7 @@ from qmgr.repairing import repair
 from qmgr.segment_reader import SegmentReader
 from qmgr.session import AllRights, Peer
 from recovery.checkpoint import OnTaken
+from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, World, bodies
 from tests.sim.disk import Fault
 from tests.sim.loss import KEEP_ALL, LOSE_ALL
@@ -638,7 +639,7 @@ def going_on(unit: qmgr.UnitOfWork) -> bool:
     return not unit._unit.evicted
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(100 if SOAK else 6))
 def test_extents_that_hold_nothing_of_a_queue_are_passed_over_when_it_is_built_again(seed: int) -> None:
     """Units of work whose calls and outcome lie in different extents, backed out, in doubt and rolled forward too."""
     rng = random.Random(seed)

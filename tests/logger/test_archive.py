@@ -342,7 +342,7 @@ def moments(work: Callable[[Disk], None], first: int = 1, every: int = 1) -> Ite
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_row_23_a_crash_at_any_call_loses_no_extent_and_the_work_can_be_done_again(loss: Loss) -> None:
-    for disk in moments(everything) if SOAK else moments(everything, 1 + LOSSES.index(loss) % 4, 4):
+    for disk in moments(everything) if SOAK else moments(everything, 1 + LOSSES.index(loss) % 7, 7):
         after = disk.crash(loss)
         check(after)
         everything(after)

@@ -233,7 +233,8 @@ def test_an_interrupted_run_that_is_interrupted_again(how: str) -> None:
     """Crash at the n-th change, and again at the n-th of the next run, until it completes."""
     setup, options = HOW[how]
     life = ended(setup)
-    for step in range(3, 40, 6) if SOAK else (3 + 2 * list(HOW).index(how), 27):
+    number = list(HOW).index(how)
+    for step in range(3, 40, 6) if SOAK else (3 + 2 * number, 27)[number % 2 :][:1]:
         fork = life.fork(KEEP_ALL)
         for turn in range(200):
             fork.disk.crash_after(step + turn)
@@ -271,7 +272,7 @@ def test_a_run_that_is_killed_and_a_crash_in_the_next(how: str) -> None:
     def crashed(fork: Life, before: str) -> None:
         nonlocal looked
         looked += 1
-        if not SOAK and looked % 26:
+        if not SOAK and looked % 51:
             return
         again = fork.fork(LOSE_ALL)
         try:
@@ -312,7 +313,7 @@ def test_an_error_at_any_call_leaves_a_whole_log(how: str, error: int) -> None:
                 examine(fork, options)
             except Exception as exc:
                 raise AssertionError(f"{how}: {kinds[0]}... {nth}: {exc!r}") from exc
-            nth += 1 + (nth // 12 if SOAK else 2 * nth)
+            nth += 1 + (nth // 12 if SOAK else 4 * nth)
         assert nth > 10
 
 

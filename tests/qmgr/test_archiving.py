@@ -13,6 +13,7 @@ from logger.extent import file_name, linear_number
 from logger.whole_files import replace_file
 from qmgr.errors import MediaNotSupported, Mistake, Unavailable
 from qmgr.pace import MAX_PAUSE_S, PAUSE_FACTOR, Pace
+from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, World, bodies
 from tests.sim.clock import SimClock
 from tests.sim.disk import SimCrash
@@ -419,7 +420,7 @@ def test_row_23_a_crash_anywhere_in_it_leaves_a_queue_manager_that_starts_and_a_
     start.qm.end()
     moment = 0
     while True:
-        moment += 5
+        moment += 1 if SOAK else 11
         made = World.__new__(World)
         made.disk, made.clock = start.disk.snapshot(KEEP_ALL), start.clock
         made.start()

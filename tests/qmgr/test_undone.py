@@ -14,6 +14,7 @@ from logger.errors import LogError
 from logger.whole_files import make_dirs
 from qmgr import repairing
 from qmgr.migration import migrate_log
+from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
@@ -149,7 +150,7 @@ def test_what_is_archived_under_such_a_name_counts_whatever_crashes_meanwhile(co
     settled(world)
     world.qm.end()
     made, expected = world.disk, [f"new {number}" for number in range(200)]
-    for moment in range(1, 90, 2):
+    for moment in range(1, 90, 2 if SOAK else 5):
         world.disk = made.snapshot(KEEP_ALL)
         world.start()
         world.disk.crash_after(moment)

@@ -1676,7 +1676,7 @@ def test_an_error_at_any_call_and_the_next_repair_gets_to_the_end(
                 completed(fork, model)
             except Exception as exc:
                 raise AssertionError(f"{kinds[0]}... {nth}: {exc!r}") from exc
-            nth += 1 + (nth // 5 if SOAK else 2 * nth)
+            nth += 1 + (nth // 5 if SOAK else 4 * nth)
         assert nth > 20
 
 
