@@ -14,6 +14,7 @@ from logger.frame import HEADER
 from qmgr import Xid
 from qmgr.message import describe
 from recovery.records import QUEUE_PLACE, Put
+from tests.conftest import SOAK
 from tests.logger.test_force import until
 from tests.qmgr.test_interrupts import Tracer, interrupted
 from tests.qmgr.world import Call, World, bodies
@@ -133,7 +134,7 @@ def test_an_interrupt_of_one_caller_drops_nothing_of_the_unit_of_another() -> No
     base.qm.end()
     n = 0
     while True:
-        n += 1
+        n += 1 if SOAK else 3
         world = copy_of(base)
         unit = world.qm.begin()
         unit.put("A", b"first")

@@ -196,7 +196,7 @@ def test_row_65_an_interrupt_at_every_line_leaves_no_lock_and_no_half(
     call: Callable[[World, qmgr.UnitOfWork], None],
 ) -> None:
     often = call in OFTEN
-    step = (1 if often else 3) if SOAK else 10 if often else 22
+    step = (1 if often else 3) if SOAK else 19 if often else 41
     struck_at_every_line(call, KeyboardInterrupt, 0 if SOAK else -([*CALLS].index(call) % 5), step)
 
 
@@ -466,7 +466,7 @@ def test_row_65_a_get_that_is_struck_while_it_waits_keeps_no_message_from_others
     """At each line, before and after it is woken: it has taken the message, or another one gets it."""
     monkeypatch.setattr(SimClock, "wait", wait)
     struck: dict[bool, int] = {False: 0, True: 0}
-    for n in itertools.count(1):
+    for n in itertools.count(1, 1 if SOAK else 3):
         world = World()
         world.qm.define_queue("A")
         line = world.qm._engine.state.queues["A"].waiters
@@ -586,7 +586,7 @@ def test_rows_65_and_57_an_interrupt_while_ending_loses_nothing(kind: type[BaseE
     base = made()
     n = first
     while True:
-        n += 5 if SOAK else 13 if kind is KeyboardInterrupt else 25
+        n += 5 if SOAK else 25 if kind is KeyboardInterrupt else 49
         world = World.__new__(World)
         world.disk, world.clock = base.disk.snapshot(), base.clock
         world.start()
@@ -755,7 +755,7 @@ def test_row_57_where_each_allocation_fails_for_a_while_log_and_memory_are_never
     base = made()
     first, returned = -1, 0
     while returned < 3:  # some of the allocations may do without
-        first += 1 if SOAK else 5
+        first += 1 if SOAK else 9
         world = World.__new__(World)
         world.disk, world.clock = base.disk.snapshot(), base.clock
         world.start()
