@@ -21,7 +21,7 @@ from tests.sim.crowd import live
 from tests.sim.paging import Counted, make_small
 
 ROOT = Path(__file__).parents[1]
-LIVES = 1000 if SOAK else 8  # in each part
+LIVES = 1000 if SOAK else 7  # in each part
 # What the lives of a part do together, far less than they do: else they prove little.
 LEAST = {"put": 120, "get": 100, "commit": 12, "backout": 8, "prepare": 2, "resolve": 2, "browse": 12}
 LEAST |= {"checkpoint": 8, "crashes": 8}

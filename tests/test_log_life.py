@@ -461,7 +461,7 @@ def test_three_crashes_where_an_extent_begins_exactly_where_the_log_ends(log_typ
     """The first one keeps a record of the next extent and loses what was before it, the second one tears that extent's
     header, and the third one a copy of the control file: nothing that was safe is lost, and so it starts."""
     reached = 0
-    for seed in range(300):
+    for seed in range(1500 if SOAK else 210):
         life = LogLife(seed, WriteIntegrity.TRIPLE, log_type)
         end = 2 * life.config.extent_bytes
         while life.log.buffer.tail < end - 20_000:

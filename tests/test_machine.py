@@ -136,7 +136,7 @@ def test_a_long_life_goes_round_the_log_many_times(name: str) -> None:
     for seed in range(50 if SOAK else 1):
         life = Life(SETUPS[name], seed=seed)
         try:
-            random_life(life, random.Random(-seed - 1), 1100, crashes=0.03)
+            random_life(life, random.Random(-seed - 1), 1100 if SOAK else 800, crashes=0.03)
         except Exception as exc:
             raise AssertionError(f"seed {seed} of {name}: {exc!r}\n{life.tell()}") from exc
         assert laps_of(life) >= 3, f"seed {seed} of {name}"
@@ -337,7 +337,7 @@ def test_no_program_breaks_a_promise(name: str) -> None:
     class Named(Machine):
         setup_name = name
 
-    run_state_machine_as_test(Named, settings=settings(max_examples=1500 if SOAK else 18, stateful_step_count=40))
+    run_state_machine_as_test(Named, settings=settings(max_examples=1500 if SOAK else 9, stateful_step_count=40))
 
 
 def test_no_program_breaks_a_promise_of_deep_queues(tiny_segments: Counted) -> None:

@@ -96,7 +96,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield one
 
 
-@pytest.mark.parametrize("seed", range(200 if SOAK else 4))
+@pytest.mark.parametrize("seed", range(200 if SOAK else 2))
 def test_what_clients_were_told_is_what_there_is(served: Served, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(calls, "MAX_QUICK", MANY * 2 // 3)
     ledgers = [Ledger(f"client {number}", seed) for number in range(CLIENTS)]

@@ -24,6 +24,7 @@ from qmgr.mqsc import script
 from qmgr.mqsc.source import MAX_LINE_CHARS, commands
 from qmgr.mqsc.syntax import parse
 from qmgr.objects import ALIAS_ATTRIBUTES, ATTRIBUTES, QMGR_ATTRIBUTES
+from tests.conftest import SOAK
 from tests.qmgr.world import World
 
 GOLDEN = Path(__file__).parent / "golden" / "written.mqsc"
@@ -144,7 +145,7 @@ def test_the_strategies_know_every_attribute() -> None:
     assert keys(managers) == QMGR_ATTRIBUTES - {"authorities"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=2000 if SOAK else 30, deadline=None)
 @given(definitions(), flag, st.sampled_from([(), ("-a",), ("-o", "1line"), ("-a", "-o", "1line")]))
 def test_what_is_written_defines_the_same_in_a_new_queue_manager(
     said: dict[str, Any], linear: bool, words: tuple[str, ...]

@@ -21,6 +21,7 @@ from pipeline.dividing import Part
 from pipeline.filters import Filters
 from pipeline.rows import batches
 from recovery.extent_index import BLOCK_BYTES
+from tests.conftest import SOAK
 from tests.pipeline import reference
 from tests.pipeline.many_extents import Counting, a_log, folder, moved
 from tests.pipeline.reference import Row
@@ -36,7 +37,7 @@ def test_an_indexed_log_reads_as_one_without(plain: tuple[Works, list[Row]], ind
 
 
 @pytest.mark.parametrize("which", ["plain", "indexed"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=200 if SOAK else 4, deadline=None)
 @given(data=st.data())
 def test_the_parts_of_any_division_make_up_the_whole(
     which: str, data: st.DataObject, request: pytest.FixtureRequest

@@ -17,6 +17,7 @@ from qmgr.errors import MediaNotSupported
 from qmgr.log_needs import MAX_IDLE_NS
 from qmgr.replay import Where
 from recovery import extent_index
+from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, Call, World, bodies, reason_of, soon
 from tests.sim.life import Life, Setup, random_life
 from tests.sim.loss import LOSE_ALL
@@ -813,7 +814,7 @@ def check(life: Life, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("setup", setups(), ids=["triple", "single"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(60 if SOAK else 3))
 def test_replay_tells_what_the_model_put_and_committed_over_any_crashes(setup: Setup, seed: int) -> None:
     life = Life(setup, seed=seed)
     rng = random.Random(f"replay {seed}")

@@ -11,6 +11,7 @@ import pytest
 import qmgr
 from qmgr.consume import Consumer
 from tests.conformance.calls import until
+from tests.conftest import SOAK
 from tests.qmgr.world import NAME, soon
 
 PROGRAM = """
@@ -39,7 +40,7 @@ def test_a_program_that_fails_as_it_consumes_ends(tmp_path: Path) -> None:
     with qmgr.start(NAME, data_path=tmp_path) as qm:
         qm.define_queue("Q")
         qm.put("Q", b"first")
-    for _ in range(5):  # nearly always it has to wait
+    for _ in range(20 if SOAK else 3):  # nearly always it has to wait
         program = [sys.executable, "-c", PROGRAM.format(name=NAME), str(tmp_path)]
         ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
         assert (ended.returncode, "a bug of the application" in ended.stderr) == (1, True), ended.stderr

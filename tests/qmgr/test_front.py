@@ -347,7 +347,7 @@ def test_random_lives(delivery: str, deep: bool, small_segments: Counted, monkey
     monkeypatch.setattr(batch_module, "MIN_MESSAGES", 2)
     monkeypatch.setattr(batch_module, "MAX_MESSAGES", 9)
     parts = Parts(monkeypatch)
-    for seed in range(400 if SOAK else 16):
+    for seed in range(400 if SOAK else 11):
         one_life(random.Random(seed), delivery, deep)
     assert parts["gets"] > 100
     assert parts["blocks" if deep else "in a segment"] > 20

@@ -17,6 +17,7 @@ from qmgr.session import AllRights
 from qmgr.units import MAX_HELD_BYTES
 from qmgr.verbs import PutOptions
 from recovery.uows import Uow
+from tests.conftest import SOAK
 from tests.qmgr.test_interrupts import Strike, interrupted
 from tests.qmgr.world import World, bodies, reason_of
 from tests.sim.loss import LOSE_ALL
@@ -336,7 +337,7 @@ def test_an_interrupt_in_the_middle_of_one_stops_the_queue_manager_and_a_restart
 
 
 @pytest.mark.interpreted  # a compiled class keeps its methods
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(200 if SOAK else 6))
 def test_both_ways_count_and_promise_the_same_in_any_life(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[list[Any]] = []
     for long in (False, True):

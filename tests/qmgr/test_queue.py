@@ -498,12 +498,12 @@ def paged(steps: list[tuple[str, int, str, bool]], fifo: bool, buffer: int, inde
 
 def test_a_queue_that_is_paged_out_and_in_equals_a_sorted_list() -> None:
     seen.clear()
-    settings(max_examples=5000 if SOAK else 150)(paged)()
+    settings(max_examples=5000 if SOAK else 90)(paged)()
     assert sum(most > 20 for most in seen) > 60, "nothing was ever paged out"
     assert sum(volatile) > 30, "nothing non-persistent was ever paged out"
 
 
-@pytest.mark.parametrize("seed", range(2000 if SOAK else 40))
+@pytest.mark.parametrize("seed", range(2000 if SOAK else 20))
 def test_long_lives_that_do_some_things_often_and_others_hardly_ever(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
