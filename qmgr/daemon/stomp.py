@@ -20,6 +20,7 @@ from qmgr.daemon.tls import context_of, say_why
 from qmgr.errors import MQError, Reason, Unavailable
 
 ACCEPT_RETRY_S = 0.1  # where the process has no descriptors left
+LATE_S = 1.0  # a look that comes later by more: else the loop is busy, and reads what comes all the same
 CLOSE_TIMEOUT_S = 0.5  # for connections to close by themselves when the listener is closed
 POLL_S = 0.005
 FOR_EVER_S = 1e9
@@ -174,7 +175,7 @@ class StompListener:
     def _tick_all(self, now: float, late: float) -> None:
         """Look at each. `late`: seconds that this one comes after its time, as where the process was stopped."""
         for connection in list(self._connections):
-            if late > self._timing.tick:
+            if late > LATE_S:
                 connection.excuse(late, now)
             connection.tick(now)
 
