@@ -20,7 +20,7 @@ from qmgr.daemon.tls import context_of, say_why
 from qmgr.errors import MQError, Reason, Unavailable
 
 ACCEPT_RETRY_S = 0.1  # where the process has no descriptors left
-LATE_S = 1.0  # a look that comes later by more: else the loop is busy, and reads what comes all the same
+LATE_S = 1.0  # a loop that is late by less is only busy
 CLOSE_TIMEOUT_S = 0.5  # for connections to close by themselves when the listener is closed
 POLL_S = 0.005
 FOR_EVER_S = 1e9

@@ -207,8 +207,9 @@ def _wait_with_asyncio(path: Path, tells: Pipe) -> None:
         tells.send(str(exc).encode())
 
 
-def test_a_client_that_was_stopped_itself_hears_what_came_meanwhile(served: Served) -> None:
-    """It gave up the daemon, whose message lay in its socket and was lost."""
+@contextlib.contextmanager
+def halted(served: Served) -> Iterator[tuple[int, Pipe]]:
+    """An asyncio client that waits for a message, and whose process is stopped; what it says of it comes here."""
     ours, theirs = SPAWN.Pipe(duplex=False)
     process = SPAWN.Process(target=_wait_with_asyncio, args=(served.path, theirs))
     process.start()
@@ -217,13 +218,19 @@ def test_a_client_that_was_stopped_itself_hears_what_came_meanwhile(served: Serv
         assert process.pid is not None
         threading.Event().wait(SOON)  # by then its loop sleeps
         halt(process.pid)
-        served.manager.put("A", b"x")
-        threading.Event().wait(3 * SOON)
-        os.kill(process.pid, signal.SIGCONT)
-        assert ours.recv() == b"x"
+        yield process.pid, ours
     finally:
         process.kill()
         process.join()
+
+
+def test_a_client_that_was_stopped_itself_hears_what_came_meanwhile(served: Served) -> None:
+    """It gave up the daemon, whose message lay in its socket and was lost."""
+    with halted(served) as (process, ours):
+        served.manager.put("A", b"x")
+        threading.Event().wait(3 * SOON)
+        os.kill(process, signal.SIGCONT)
+        assert ours.recv() == b"x"
 
 
 def test_a_client_that_reads_no_heartbeat_is_given_no_message(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,24 +242,14 @@ def test_a_client_that_reads_no_heartbeat_is_given_no_message(served: Served, mo
         limit_send(sock, seconds)
 
     monkeypatch.setattr(sockets, "limit_send", narrow)
-    ours, theirs = SPAWN.Pipe(duplex=False)
-    process = SPAWN.Process(target=_wait_with_asyncio, args=(served.path, theirs))
-    process.start()
-    try:
-        assert ours.recv() == b"waits"
-        assert process.pid is not None
-        threading.Event().wait(SOON)
-        halt(process.pid)
+    with halted(served) as (process, ours):
         calls = next(iter(served.listener._clients._clients.values()))._sockets
         threading.Event().wait(5 * SOON)
         served.manager.put("A", b"x")
         assert bodies(served.manager, "A") == [b"x"]
         until(lambda: not calls)
-        os.kill(process.pid, signal.SIGCONT)
+        os.kill(process, signal.SIGCONT)
         assert b"was lost" in ours.recv()
-    finally:
-        process.kill()
-        process.join()
 
 
 # ---- what is only slow
