@@ -244,8 +244,8 @@ class Gets(Waiting):
         """Move them away in the unit of work that gets. True: look again. The lock is held; see `_get_locked`."""
         queue, limit, wanted = call.queue, call.limit, call.wanted
         if not call.has_looked:
-            call.has_looked = True
             call.requeues_first = self._takes_only_poison(unit, queue, limit, wanted, call.may_read)
+            call.has_looked = True  # not before: it may have to look again when the queue is indexed
         return call.requeues_first or self._requeue_next(unit, queue, limit, wanted, may_read=call.may_read)
 
     def _wait_in_line(self, call: _GetCall) -> None:

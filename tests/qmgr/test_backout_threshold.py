@@ -632,6 +632,19 @@ def test_where_nothing_else_is_there_it_is_moved_for_good_though_the_unit_of_wor
     assert bodies(world.qm, "A") == [b"good"]
 
 
+def test_where_it_is_found_only_once_the_queue_is_indexed_it_is_moved_for_good_too(small_segments: object) -> None:
+    """Seed 4217 of the lives with everything in them: it was moved in the unit of work that gets, and back with it."""
+    world = World(ini={"DefaultPQBufferSize": "1000"})
+    world.qm.define_queue("B")
+    world.qm.define_queue("A", backout_threshold=2, backout_queue="B")
+    world.qm.put_many("A", [b"good"] * 60)
+    poison(world.qm, correlation_id=b"c")
+    qm = world.restart()
+    with pytest.raises(NoMessageAvailable), qm.begin() as unit:
+        unit.get("A", correlation_id=b"c", backout_requeue=True)
+    assert bodies(qm, "B") == [b"poison"]
+
+
 def test_who_waits_in_a_unit_of_work_keeps_nothing_that_is_moved_meanwhile(
     real: Callable[..., qmgr.QueueManager],
 ) -> None:
