@@ -165,7 +165,7 @@ def inactive(disk: Disk, directory: str, state: ControlState) -> list[int]:
     extents = extents_of(disk, directory, state, direct=False)
     try:
         extents.open(state, read_only=True)
-        return extents.inactive() if isinstance(extents, Line) else []
+        return extents.inactive()
     finally:
         extents.close()
 

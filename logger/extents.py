@@ -346,3 +346,28 @@ class Extents(ABC):
     def close(self) -> None:
         for held in self._extents.values():
             held.file.close()
+
+    # ---- extents that nothing needs and that stay as files: of a linear log alone, since a ring takes them again
+
+    def inactive(self) -> list[int]:
+        """The sequences of the extents in the directory that a restart needs no more, oldest first; compressed too."""
+        return []
+
+    def recycle(self, sequence: int, keep: int) -> None:  # noqa: B027
+        """Keep the file of an extent that nothing needs any more, to be used again, if there are less than `keep`."""
+
+    def reusable(self) -> list[str]:
+        """The names of the files that are kept to be used again."""
+        return []
+
+    def reusable_bytes(self) -> int:
+        """What these take on the disk."""
+        return len(self.reusable()) * (extent.DATA + self._extent_bytes)
+
+    def reduce(self, most: int, keep: int) -> int:
+        """Delete up to `most` of them, and none of the first `keep`; return how many were deleted."""
+        return 0
+
+    def drain_extent_counts(self) -> tuple[int, int, int]:
+        """How many extents were created, used again, and deleted since this was asked last."""
+        return 0, 0, 0

@@ -195,21 +195,16 @@ class Line(Extents):
     # ---- reuse
 
     def reusable(self) -> list[str]:
-        """The names of the extents that are kept to be used again."""
         return [name for name in self._disk.list(self.directory) if REUSABLE.fullmatch(name)]
 
     def inactive(self) -> list[int]:
-        """The sequences of the extents in the directory that a restart needs no more, oldest first; compressed too."""
         numbers = {number for name in self._disk.list(self.directory) if (number := extent_number(name)) is not None}
         behind = ((linear_number(self._last) - number) % FILE_NUMBERS for number in numbers)
         first = min(self._by_sequence, default=self._last + 1)
         return sorted(self._last - back for back in behind if back < FILE_NUMBERS // 2 and self._last - back < first)
 
     def recycle(self, sequence: int, keep: int) -> None:
-        """Keep the file of an extent that nothing needs any more, to be used again, if there are less than `keep`.
-
-        One that is compressed is deleted: left there, it would lie before a gap.
-        """
+        """One that is compressed is deleted: left there, it would lie before a gap."""
         plain = self.path_of(linear_number(sequence))
         index = f"{self.directory}/{index_name(linear_number(sequence))}"
         if self._disk.exists(index):
@@ -224,13 +219,9 @@ class Line(Extents):
                 self._deleted += 1
         self._disk.sync_dir(self.directory)
 
-    def reusable_bytes(self) -> int:
-        """What the extents that are kept for reuse take on the disk."""
-        return len(self.reusable()) * (extent.DATA + self._extent_bytes)
-
-    def reduce(self, keep: int) -> int:
-        """Delete all but `keep` of the extents that are kept for reuse; return how many were deleted."""
-        surplus = self.reusable()[keep:]
+    def reduce(self, most: int, keep: int) -> int:
+        kept = self.reusable()
+        surplus = kept[max(keep, len(kept) - most) :]
         for name in surplus:
             self._disk.unlink(f"{self.directory}/{name}")
         if surplus:
@@ -239,7 +230,6 @@ class Line(Extents):
         return len(surplus)
 
     def drain_extent_counts(self) -> tuple[int, int, int]:
-        """How many extents were created, used again, and deleted since this was asked last."""
         done = self._created, self._reused, self._deleted
         self._created = self._reused = self._deleted = 0
         return done

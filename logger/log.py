@@ -26,7 +26,6 @@ from logger.extent import Extent
 from logger.extents import Extents
 from logger.force import BEYOND_ALL
 from logger.history import History
-from logger.linear import Line
 from logger.progress import GiveWay, no_pause
 from logger.reader import ExtentView, LogReader, Record
 from logger.space import CHECKPOINT_BYTES, EXTENT_WASTE_BYTES, Space
@@ -454,16 +453,15 @@ class Log(Writer):
 
     def inactive(self) -> list[int]:
         """The sequences of the extents of a linear log that a restart needs no more, oldest first."""
-        return self._extents.inactive() if isinstance(self._extents, Line) else []
+        return self._extents.inactive()
 
     def recycle(self, sequence: int) -> None:
         """Nothing needs this inactive extent: keep it for reuse, or delete it. Raises OSError."""
-        if isinstance(self._extents, Line):
-            self._extents.recycle(sequence, self._config.primary_files)
+        self._extents.recycle(sequence, self._config.primary_files)
 
     def reusable_bytes(self) -> int:
         """What the extents that are kept for reuse take on the disk."""
-        return self._extents.reusable_bytes() if isinstance(self._extents, Line) else 0
+        return self._extents.reusable_bytes()
 
     def reduce(self, most: int, keep: int = 0) -> int:
         """Remove up to so many extents that nothing needs: secondaries, then those kept for reuse beyond `keep`.
@@ -473,14 +471,12 @@ class Log(Writer):
         done = 0
         while done < most and self.release_secondary():
             done += 1
-        if isinstance(self._extents, Line):
-            with self._growing:  # which takes one of those that are kept
-                done += self._extents.reduce(max(keep, len(self._extents.reusable()) - (most - done)))
-        return done
+        with self._growing:  # `grow` takes one of those that are kept
+            return done + self._extents.reduce(most - done, keep)
 
     def drain_extent_counts(self) -> tuple[int, int, int]:
         """How many extents of a linear log were created, used again, and deleted since this was asked last."""
-        return self._extents.drain_extent_counts() if isinstance(self._extents, Line) else (0, 0, 0)
+        return self._extents.drain_extent_counts()
 
     def release_secondary(self, needed: int = 0) -> bool:
         """Remove one inactive extent beyond the primaries; False where there is none that can go.
