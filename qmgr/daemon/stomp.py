@@ -13,8 +13,9 @@ from qmgr.daemon.face import ServiceFace
 from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.loop import LoopThread, borrow, give_back
 from qmgr.daemon.stomp_commands import Shared, StompCommands
-from qmgr.daemon.stomp_connection import Connection, ListenerState, Timing
+from qmgr.daemon.stomp_connection import Connection, ListenerState
 from qmgr.daemon.stomp_login import Login
+from qmgr.daemon.stomp_times import Timing
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import context_of, say_why
 from qmgr.errors import MQError, Reason, Unavailable
@@ -72,7 +73,7 @@ class StompListener:
     # ---- in the loop
 
     async def _begin(self, thread: LoopThread) -> None:
-        self._shared = Shared(self._service.sessions, self._login, self._timing, thread.loop, self._refusal)
+        self._shared = Shared(self._service.sessions, self._login, thread.loop, self._refusal)
         self._state = ListenerState(
             loop=thread.loop,
             forcer=thread.forcer,
@@ -176,7 +177,7 @@ class StompListener:
         """Look at each. `late`: seconds that this one comes after its time, as where the process was stopped."""
         for connection in list(self._connections):
             if late > LATE_S:
-                connection.excuse(late, now)
+                connection.times.excuse(late, now)
             connection.tick(now)
 
     async def _refuse(self) -> None:

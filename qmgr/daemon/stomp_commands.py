@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import attrs
 
-from qmgr.daemon.stomp_connection import Connection, Timing
+from qmgr.daemon.stomp_connection import Connection
 from qmgr.daemon.stomp_frames import DIALECTS, V10, Dialect, Frame, trimmed
 from qmgr.daemon.stomp_login import Credentials, Login
 from qmgr.daemon.stomp_messages import put_options, queue_of
@@ -29,7 +29,6 @@ class Shared:
 
     sessions: Sessions
     login: Login
-    timing: Timing
     loop: asyncio.AbstractEventLoop
     refusal: Callable[[], MQError | None]  # of one more client
     ending: bool = False  # no new work
@@ -112,8 +111,7 @@ class StompCommands:
         dialect = _dialect(headers)
         if dialect.trims:  # the frame was read before its dialect was known
             headers = trimmed(headers)
-        theirs, wanted = _heart_beat(headers)
-        timing = self._shared.timing
+        offered, wanted = _heart_beat(headers)
         certified = common_name(self._connection.certificate)
         said = Credentials(headers.get("login", ""), headers.get("passcode"), certified, self._connection.address)
         application = "".join(filter(str.isprintable, headers.get("client-id", "")))[:MAX_APPLICATION_CHARS]
@@ -123,14 +121,13 @@ class StompCommands:
             peer = Peer(user=rights.user, application=application, channel="STOMP", address=connection.address)
             session = self._shared.sessions.open(peer, rights)
             connection.dialect = dialect
-            connection.beats = (max(wanted, timing.beat) if wanted else 0.0, 0.0)
-            if theirs:
-                connection.beats = (connection.beats[0], max(theirs, timing.wanted_beat))
+            connection.times.agree(offered=offered, wanted=wanted)
             self._session = session
             session.on_stop = lambda: connection.next_turn_threadsafe(lambda: connection.fail(_stopped()))
             session.on_quiesce = lambda: connection.next_turn_threadsafe(connection.stop_deliveries)
             self._subscriptions = Subscriptions(connection, session)
             self._transactions = Transactions(session, self._subscriptions.release_kept)
+            timing = connection.times.timing
             offers = f"{timing.beat * 1000:.0f},{timing.wanted_beat * 1000:.0f}"
             told = {"version": dialect.version, "heart-beat": offers, "server": "qmgr", "session": str(session.number)}
             connection.send_frame("CONNECTED", told)
@@ -232,10 +229,10 @@ def _dialect(headers: dict[str, str]) -> Dialect:
 
 
 def _heart_beat(headers: dict[str, str]) -> tuple[float, float]:
-    """(what the client can do, what it wants), seconds between two; 0: none."""
+    """(what the client offers, what it wants), seconds between two; 0: none."""
     said = headers.get("heart-beat", "0,0")
     parts = [part.strip() for part in said.split(",")]
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
         raise Mistake(f"header heart-beat is two numbers of milliseconds, as 10000,10000, not {said[:100]!r}")
-    theirs, wanted = (min(int(part), MAX_BEAT_MS) / 1000 for part in parts)
-    return theirs, wanted
+    offered, wanted = (min(int(part), MAX_BEAT_MS) / 1000 for part in parts)
+    return offered, wanted

@@ -1,4 +1,4 @@
-"""One STOMP connection as bytes: frames in, frames out, time-outs, and what bounds a client that is slow or hostile.
+"""One STOMP connection as bytes: frames in, frames out, and what bounds a client that is slow or hostile.
 
 Goals: nothing that a client does or leaves undone takes memory without bound, holds up the loop, or is waited for
 without a limit; replies come in the order of what they answer, and only when the log is safe. What frames mean is in
@@ -22,6 +22,7 @@ from qmgr import sockets
 from qmgr.daemon.hands import Hands
 from qmgr.daemon.loop import Forcer
 from qmgr.daemon.stomp_frames import DIALECTS, V12, Dialect, Frame, FrameError, Limits, Parser, encode
+from qmgr.daemon.stomp_times import Times, Timing
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.logged import Outcome
@@ -41,19 +42,6 @@ KEEPALIVE = [  # a peer whose machine is gone is found out within four minutes, 
     if hasattr(socket, name)
 ]
 HEART_BEAT = b"\n"
-
-
-@attrs.frozen(kw_only=True)
-class Timing:
-    """Seconds."""
-
-    connect: float = 10.0  # until CONNECT is accepted
-    frame: float = 60.0  # for a frame that was begun to be complete; for a slow client to read anything
-    beat: float = 1.0  # the shortest time between two heart-beats of ours
-    wanted_beat: float = 10.0  # the shortest time between two of the client's that we ask for
-    tolerance: float = 2.0  # times the agreed time without a word from a client, and it is gone
-    linger: float = 2.0  # for a client to read the ERROR that ends its connection
-    tick: float = 0.25  # how often each connection's times are looked at
 
 
 class Commands(Protocol):
@@ -109,19 +97,10 @@ class Connection(asyncio.Protocol):
     """A client's connection. All of it runs in the loop, but for `next_turn_threadsafe`."""
 
     __slots__ = (
-        *("address", "beats", "certificate", "closed", "dialect", "received_at", "sent_at", "wall_us"),
-        *(
-            "_closing",
-            "_commands",
-            "_deadline",
-            "_farewell",
-            "_force_asked",
-            "_frame_began",
-            "_half_closed",
-            "_held_up",
-        ),
-        *("_is_sender", "_last_progress", "_listener", "_lsn", "_out", "_out_size", "_parser", "_paused", "_pending"),
-        *("_polls", "_reading", "_refusal", "_socket", "_stalled_since", "_stranger", "_transport", "_working"),
+        *("address", "certificate", "closed", "dialect", "times", "wall_us"),
+        *("_closing", "_commands", "_farewell", "_force_asked", "_half_closed", "_held_up", "_is_sender", "_listener"),
+        *("_lsn", "_out", "_out_size", "_parser", "_paused", "_pending", "_polls", "_reading", "_refusal", "_socket"),
+        *("_stranger", "_transport", "_working"),
     )
 
     def __init__(self, listener: ListenerState, stranger: Stranger, refusal: MQError | None = None) -> None:
@@ -129,8 +108,7 @@ class Connection(asyncio.Protocol):
         self.certificate: dict[str, Any] | None = None  # of the client, verified
         self.closed = False  # its session is over; at most what was sent last is still on its way
         self.dialect: Dialect = V12
-        self.beats = (0.0, 0.0)  # seconds between two heart-beats: ours, the client's; 0: none
-        self.received_at = self.sent_at = 0.0
+        self.times: Times
         self.wall_us = listener.wall_us
         self._listener = listener
         self._stranger: Stranger | None = stranger
@@ -139,10 +117,6 @@ class Connection(asyncio.Protocol):
         self._commands: Commands | None = None
         self._transport: asyncio.Transport
         self._socket: Any = None
-        self._deadline = 0.0  # to be connected by then; while closing, to be closed; 0: none
-        self._frame_began = 0.0  # when; 0: none is incomplete
-        self._stalled_since = 0.0  # when the client last read some of what waits for it; 0: nothing waits
-        self._last_progress = 0, 0  # as of then
         self._held_up = 0  # answers from other threads that are waited for
         self._paused = False  # more than HIGH_WATER_BYTES wait
         self._is_sender = False  # it has sent a SEND
@@ -163,6 +137,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) and self._stranger is not None
         self._transport = transport
+        now, timing = self._listener.loop.time(), self._listener.timing
+        self.times = Times(timing, received_at=now, sent_at=now, deadline=now + timing.connect)
         self._stranger.cut = self.cut
         self._socket = transport.get_extra_info("socket")
         with contextlib.suppress(OSError):  # macOS refuses it where the client has gone already
@@ -174,9 +150,6 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if peer else ""
         self.certificate = transport.get_extra_info("peercert")
-        now = self._listener.loop.time()
-        self.received_at = self.sent_at = now
-        self._deadline = now + self._listener.timing.connect
         self._listener.connections.add(self)
         if self._refusal is None:
             self._commands = self._listener.commands(self)
@@ -188,7 +161,7 @@ class Connection(asyncio.Protocol):
             self._socket.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
         if self.closed:
             return
-        self.received_at = self._listener.loop.time()
+        self.times.received_at = self._listener.loop.time()
         if self._stranger is not None:
             self._stranger.spoken = True
         self._parser.feed(data)
@@ -209,7 +182,7 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self._transport = LOST  # with TLS 300 KB that would stay until Python finds cycles
         self._paused = False
-        self._stalled_since = 0.0
+        self.times.stalled_since = 0.0
         if exc is None and not self._reading and not self.closed:
             self._resume()  # TLS tells of the end although nothing is to be read: what came before it is still done
         else:
@@ -217,12 +190,12 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._paused = True
-        self._stalled_since = self._listener.loop.time()
+        self.times.stalled_since = self._listener.loop.time()
         self._regulate()
 
     def resume_writing(self) -> None:
         self._paused = False
-        self._stalled_since = 0.0
+        self.times.stalled_since = 0.0
         self._resume()
         if self._commands is not None and not self.closed:
             self._commands.go_on()
@@ -232,7 +205,7 @@ class Connection(asyncio.Protocol):
     def _do_frames(self) -> None:
         """Do the frames that have come, at most FRAMES_PER_TURN of them before others have their turn."""
         self._working = stopped = False
-        parser = self._parser
+        parser, times = self._parser, self.times
         try:
             for done in range(FRAMES_PER_TURN):
                 if self._stopped():
@@ -241,16 +214,16 @@ class Connection(asyncio.Protocol):
                 frame = parser.next()
                 if frame is None:
                     if done or not parser.begun:
-                        self._frame_began = 0.0
-                    if parser.begun and not self._frame_began:
-                        self._frame_began = self.received_at
+                        times.frame_began = 0.0
+                    if parser.begun and not times.frame_began:
+                        times.frame_began = times.received_at
                     if self._transport is LOST:
                         self._ask_for_rest()
                         self._end_session(in_order=False)
                     break
                 self._do(frame)
             else:
-                self._frame_began = 0.0
+                times.frame_began = 0.0
                 self._working = True
                 self._listener.loop.call_soon(self._do_frames)
         except MQError as exc:
@@ -349,9 +322,7 @@ class Connection(asyncio.Protocol):
         if wanted != self._reading and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
-                self.received_at = now = self._listener.loop.time()  # what it said meanwhile was not heard
-                if self._frame_began:
-                    self._frame_began = now
+                self.times.hear_again(self._listener.loop.time())
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
@@ -373,7 +344,7 @@ class Connection(asyncio.Protocol):
     def accepted(self) -> None:
         """The client is who it says it is: the limits of a stranger are over."""
         self._leave_strangers()
-        self._deadline = 0.0
+        self.times.deadline = 0.0
         self._held_up = 0
         self._parser.dialect = self.dialect
         self._parser.limits = Limits(MAX_HEAD_BYTES, MAX_HEADERS, self._listener.max_body)
@@ -408,7 +379,7 @@ class Connection(asyncio.Protocol):
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
             self._out_size = 0
-            self.sent_at = self._listener.loop.time()
+            self.times.sent_at = self._listener.loop.time()
             self._transport.write(data)
             if full and self.writable and self._commands is not None:  # all of it went out at once
                 self._commands.go_on()
@@ -461,7 +432,7 @@ class Connection(asyncio.Protocol):
         headers = {"message": str(error), "reason-code": str(int(reason)), "reason": reason.symbol}
         if receipt is not None:
             headers["receipt-id"] = receipt
-        if self._deadline:  # not connected yet
+        if self.times.deadline:  # not connected yet
             headers["version"] = ",".join(DIALECTS)
         headers["content-type"] = "text/plain"
         body = f"{error}\n".encode("utf-8", "replace")
@@ -485,9 +456,7 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._closing = True
         self._regulate()
-        timing = self._listener.timing
-        self._last_progress = self._progress()
-        self._deadline = self._listener.loop.time() + (timing.frame if self._waits() else timing.linger)
+        self.times.await_end(self._listener.loop.time(), self._progress(), waits=self._waits())
         if self._transport.can_write_eof() and not self._half_closed:
             with contextlib.suppress(OSError):  # the client has just gone
                 self._transport.write_eof()  # and read on: to close with bytes unread would throw away what was sent
@@ -513,45 +482,34 @@ class Connection(asyncio.Protocol):
 
     # ---- times
 
-    def excuse(self, seconds: float, now: float) -> None:
-        """The loop stood still for so long: what the client has said or read meanwhile is not seen yet."""
-        self.received_at = min(now, self.received_at + seconds)
-        self._deadline = self._deadline and self._deadline + seconds
-        self._frame_began = self._frame_began and min(now, self._frame_began + seconds)
-        self._stalled_since = self._stalled_since and min(now, self._stalled_since + seconds)
-
     def tick(self, now: float) -> None:
         """Called every so often: is something overdue?"""
+        times, timing = self.times, self.times.timing
         if self._transport is LOST:
-            if self._deadline and now >= self._deadline:  # it is not known yet who that was
+            if times.is_over(now):  # it is not known yet who that was
                 self.cut()
-            return
-        timing = self._listener.timing
-        if self._deadline and now >= self._deadline:
-            if self._closing and self._waits() and self._last_progress != (moved := self._progress()):
-                self._last_progress, self._deadline = moved, now + timing.frame
-            elif self._closing:
-                self.cut()
-            else:
+        elif times.is_over(now):
+            if not self._closing:
                 self.fail(_broken(f"no CONNECT was accepted within {timing.connect:g} seconds"))
-        elif self._stalled_since:
-            self._check_stalled(now)
+            elif self._waits() and times.has_read(self._progress()):
+                times.deadline = now + timing.frame
+            else:
+                self.cut()
+        elif times.stalled_since:
+            if times.has_read(self._progress()):
+                times.stalled_since = now
+            elif now >= times.stalled_since + timing.frame:
+                self._listener.report(self.address, _broken(f"it has read nothing for {timing.frame:g} seconds"))
+                self.cut()
         elif not self.closed:
-            if self._reading:
-                self._check_silent(now)
-            if self.beats[0] and now >= self.sent_at + self.beats[0] - 2 * timing.tick:
+            if self._reading and times.is_frame_late(now):
+                late = f"a frame was begun and not complete within {timing.frame:g} seconds"
+                self.fail(_broken(late), self._parser.receipt)
+            elif self._reading and times.is_silent(now):
+                silent = f"{now - times.received_at:.1f} seconds; {times.wanted_beat:g} were agreed"
+                self.fail(_broken(f"no heart-beat came for {silent}"))
+            elif times.is_beat_due(now):
                 self.send(HEART_BEAT)
-
-    def _check_stalled(self, now: float) -> None:
-        """Much waits for the client: does it read any of it?"""
-        moved = self._progress()
-        if moved != self._last_progress:
-            self._stalled_since, self._last_progress = now, moved
-        elif now >= self._stalled_since + self._listener.timing.frame:
-            self._listener.report(
-                self.address, _broken(f"it has read nothing for {self._listener.timing.frame:g} seconds")
-            )
-            self.cut()
 
     def _progress(self) -> tuple[int, int]:
         """What changes whenever the client has read something: (bytes that wait here, bytes that it has taken).
@@ -563,17 +521,6 @@ class Connection(asyncio.Protocol):
     def _waits(self) -> bool:
         """Is there anything that the client has not let us send yet?"""
         return bool(self._transport.get_write_buffer_size()) or sockets.send_progress(self._socket)[1]
-
-    def _check_silent(self, now: float) -> None:
-        """Is the client still there, and does it go on with what it has begun?"""
-        timing = self._listener.timing
-        if self._frame_began and now >= self._frame_began + timing.frame:
-            self.fail(
-                _broken(f"a frame was begun and not complete within {timing.frame:g} seconds"), self._parser.receipt
-            )
-        elif self.beats[1] and now >= self.received_at + self.beats[1] * timing.tolerance:
-            silent = f"{now - self.received_at:.1f} seconds"
-            self.fail(_broken(f"no heart-beat came for {silent}; {self.beats[1]:g} were agreed"))
 
 
 def _broken(text: str) -> Unavailable:

@@ -15,7 +15,7 @@ import qmgr
 from logger.clock import Clock, SystemClock
 from qmgr.configuration import ChannelsConfig, ListenerConfig, Protocol
 from qmgr.daemon.stomp import StompListener
-from qmgr.daemon.stomp_connection import Timing
+from qmgr.daemon.stomp_times import Timing
 from qmgr.locations import Location
 from qmgr.session import Sessions
 

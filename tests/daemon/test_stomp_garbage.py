@@ -12,7 +12,8 @@ import pytest
 
 from qmgr.configuration import Protocol
 from qmgr.daemon.stomp import StompListener
-from qmgr.daemon.stomp_connection import Connection, Timing
+from qmgr.daemon.stomp_connection import Connection
+from qmgr.daemon.stomp_times import Timing
 from tests.daemon.certificates import Authority
 from tests.daemon.faces import face, listening
 from tests.daemon.serving import until

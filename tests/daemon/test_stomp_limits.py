@@ -340,12 +340,12 @@ def test_the_time_of_a_frame_counts_from_its_first_byte(server: Server, client: 
     """Row 75: not from the last that came, however slow this machine and its clients are."""
     [connection] = server.listener._connections
     client.raw(b"SEND\ndestination:A\n\n")
-    eventually(lambda: connection._frame_began > 0)
-    began = connection._frame_began
+    eventually(lambda: connection.times.frame_began > 0)
+    began = connection.times.frame_began
     for size in (1, 2):
         client.raw(b"x")
         eventually(lambda: connection._parser._buffer.endswith(b"x" * size))  # noqa: B023
-    assert connection._frame_began == began < connection.received_at
+    assert connection.times.frame_began == began < connection.times.received_at
 
 
 def test_heart_beats_go_both_ways_and_silence_ends_it(server: Server) -> None:
