@@ -16,13 +16,13 @@ import threading
 from collections.abc import Collection
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 
-from logger.disk_errors import retry_advice
 from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon import metrics
+from qmgr.daemon.accepting import accept_all
 from qmgr.daemon.face import ServiceFace
-from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.http_frames import END, MAX_HEAD_BYTES, BadRequest, Head, Response, bad, check_begin, parse
 from qmgr.daemon.http_messaging import Messaging, failure
 from qmgr.daemon.strangers import Stranger, Strangers
@@ -36,7 +36,6 @@ METHODS = "GET, HEAD, POST, DELETE, OPTIONS"  # of all that a listener has
 CHUNK_BYTES = 65_536
 TLS_HANDSHAKE = b"\x16\x03"  # how its record begins
 ROOM_POLL_S = 0.005  # until it is asked again whether there is room
-ACCEPT_RETRY_S = 0.1
 LINGER_S = 2.0  # for a client to hear why it was refused
 PORT = re.compile(":[0-9]*$")
 IPV6 = re.compile("[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")  # without the brackets that it should have
@@ -61,44 +60,25 @@ class HttpListener:
         listening = sockets.listen_tcp(self.config.address, self.config.port)
         self._socket = listening
         self.address = listening.getsockname()[:2]
-        Thread(partial(self._accept, listening), f"LISTENER-{self.config.name}").start()
+        name = self.config.name
+        accept = partial(accept_all, self.service, name, listening, lambda: self._socket is None, self._let_in)
+        Thread(accept, f"LISTENER-{name}").start()
 
-    def _accept(self, listening: socket.socket) -> None:
-        service, name = self.service, self.config.name
-        hardship = Hardship(service.clock.elapsed_ns, lambda text: service.say("AMQ9213", text=text))
-        while True:
-            try:
-                accepted, address = listening.accept()
-            except OSError as exc:
-                if self._socket is None:
-                    return
-                # Descriptors come back as connections are closed, so it is tried again.
-                hardship.met(f"listener {name!r} can't accept: {exc}{retry_advice(exc)}")
-                service.clock.wait(threading.Event(), ACCEPT_RETRY_S)
-                continue
-            connection = Connection(self, accepted, f"{address[0]}:{address[1]}")
-            with self._lock:
-                closed = self._socket is None
-                if not closed:
-                    self._open.add(connection)
-            if closed or not self._let_in(connection):
-                connection.close()
-                self.forget(connection)
-                continue
-            try:
-                Thread(connection.run, f"HTTP-{address[1]}").start()
-            except (RuntimeError, MemoryError):  # the system has no more threads
-                connection.close()
-                self.forget(connection)
-
-    def _let_in(self, connection: "Connection") -> bool:
-        """Count the connection among the strangers, once there is room for one; False: the listener has closed."""
-        while self._socket is not None:
-            connection.stranger = self.strangers.admit(connection.hang_up)
-            if connection.stranger is not None:
-                return True
-            self.service.clock.wait(threading.Event(), ROOM_POLL_S)
-        return False
+    def _let_in(self, accepted: socket.socket, address: tuple[Any, ...]) -> None:
+        """Wait for room among the strangers; then a thread serves it. Raises OSError, RuntimeError, MemoryError."""
+        connection = Connection(self, accepted, f"{address[0]}:{address[1]}")
+        with self._lock:
+            if self._socket is None:
+                raise ConnectionAbortedError("the listener is closed")
+            self._open.add(connection)  # `close` hangs it up from now on
+        try:
+            while (stranger := self.strangers.admit(connection.hang_up)) is None:
+                self.service.clock.wait(threading.Event(), ROOM_POLL_S)
+            connection.stranger = stranger
+            Thread(connection.run, f"HTTP-{address[1]}").start()
+        except (RuntimeError, MemoryError):
+            self.forget(connection)
+            raise
 
     def _measure(self) -> bytes:
         return metrics.exposition(self.service.manager, len(self.service.sessions)).encode()

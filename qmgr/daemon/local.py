@@ -6,7 +6,6 @@ sockets (rounds.py), but with TLS each socket has a thread of its own.
 """
 
 import contextlib
-import errno
 import ssl
 import threading
 from collections.abc import Callable
@@ -15,15 +14,14 @@ from typing import Any
 
 import attrs
 
-from logger.disk_errors import NO_DESCRIPTORS, advice
 from logger.posix_disk import PosixDisk
 from qmgr import sasl, sockets, values, wire
+from qmgr.daemon.accepting import accept_all
 from qmgr.daemon.beats import Beats
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.client import Client
 from qmgr.daemon.face import ServiceFace
 from qmgr.daemon.hands import start_thread
-from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.rounds import Rounds
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import certified, context_of, say_why
@@ -39,8 +37,7 @@ from qmgr.verbs import MAX_WAIT_S
 from qmgr.wire import ProtocolError
 
 END_GRACE_NS = 2_000_000_000  # for calls that are under way at the end
-SHORTAGES = (*NO_DESCRIPTORS, errno.ENOMEM)  # errors of the system that somebody can do something about
-ACCEPT_RETRY_S = 0.1  # where descriptors have run out
+ROOM_POLL_S = 0.1  # until it is asked again whether there is room for a stranger
 
 
 @attrs.frozen(kw_only=True)
@@ -71,7 +68,7 @@ class LocalListener:
         """Bind and accept. Raises OSError."""
         self._clients.start()
         self._listening, self._unbind = self._place.bind()
-        start_thread(self._accept, f"qmgr {self._place.name}")
+        start_thread(partial(self._accept, self._listening), f"qmgr {self._place.name}")
 
     @property
     def address(self) -> Any:
@@ -94,34 +91,22 @@ class LocalListener:
             sockets.hang_up(handle)
         self._clients.close()
 
-    def _accept(self) -> None:
-        listening = self._listening
-        service = self._service
-        hardship = Hardship(service.clock.elapsed_ns, lambda text: service.say("AMQ9213", text=text))
-        while listening is not None:
-            sock = None
-            try:
-                sock, _ = listening.accept()
-                self._let_in(sock)
-            except (OSError, RuntimeError, MemoryError) as exc:  # a RuntimeError: the system has no more threads
-                if sock is not None:
-                    self._leave_strangers(sock)
-                    sockets.close(sock)
-                if self._closed:
-                    return
-                way = (
-                    f": {advice(exc)} and connect again" if isinstance(exc, OSError) and exc.errno in SHORTAGES else ""
-                )
-                hardship.met(f"a connection can't be taken ({exc}){way}")
-                self._service.clock.wait(threading.Event(), ACCEPT_RETRY_S)  # some will come back
+    def _accept(self, listening: Socket) -> None:
+        accept_all(
+            self._service, self._place.listener, listening, lambda: self._closed, lambda sock, _: self._let_in(sock)
+        )
 
     def _let_in(self, sock: Socket) -> None:
         """Wait for room among the strangers; then a thread serves it. Raises OSError, RuntimeError, MemoryError."""
         handle = sock.dup()
         while (stranger := self._strangers.admit(partial(sockets.hang_up, handle))) is None:
-            self._service.clock.wait(threading.Event(), ACCEPT_RETRY_S)
+            self._service.clock.wait(threading.Event(), ROOM_POLL_S)
         self._by_socket[sock] = stranger, handle
-        start_thread(lambda: self._serve(sock), f"qmgr {self._place.name} client")
+        try:
+            start_thread(lambda: self._serve(sock), f"qmgr {self._place.name} client")
+        except (RuntimeError, MemoryError):
+            self._leave_strangers(sock)
+            raise
 
     def _leave_strangers(self, sock: Socket) -> None:
         """The socket counts no more among the strangers: it is known now, or closed."""

@@ -6,11 +6,10 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
-from logger.disk_errors import retry_advice
 from qmgr import sockets
 from qmgr.configuration import ListenerConfig
+from qmgr.daemon.accepting import RETRY_S, Hardship
 from qmgr.daemon.face import ServiceFace
-from qmgr.daemon.hardship import Hardship
 from qmgr.daemon.loop import LoopThread, borrow, give_back
 from qmgr.daemon.stomp_commands import Shared, StompCommands
 from qmgr.daemon.stomp_connection import Connection, ListenerState
@@ -20,7 +19,6 @@ from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import context_of, say_why
 from qmgr.errors import MQError, Reason, Unavailable
 
-ACCEPT_RETRY_S = 0.1  # where the process has no descriptors left
 LATE_S = 1.0  # a loop that is late by less is only busy
 CLOSE_TIMEOUT_S = 0.5  # for connections to close by themselves when the listener is closed
 POLL_S = 0.005
@@ -93,14 +91,13 @@ class StompListener:
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = self._state.loop
-        service, name = self._service, self._config.name
-        hardship = Hardship(service.clock.elapsed_ns, lambda text: service.say("AMQ9213", text=text))
+        hardship = Hardship(self._service, self._config.name)
         while True:
             try:
                 client, _ = await loop.sock_accept(listening)
             except OSError as exc:  # no descriptors, say: those who are there are served on
-                hardship.met(f"listener {name!r} can't accept: {exc}{retry_advice(exc)}")
-                await asyncio.sleep(ACCEPT_RETRY_S)
+                hardship.met(exc)
+                await asyncio.sleep(RETRY_S)
                 continue
             try:
                 while (stranger := self._strangers.admit(client.close)) is None:

@@ -179,7 +179,7 @@ def test_row_76_what_a_connection_needs_runs_out_and_comes_back(
     connection.put("A", b"x")  # over a socket of before
     with served.connect() as other:
         assert other.get("A").body == b"x"
-    assert sum("a connection can't be taken" in line for line in served.service.said) == 1
+    assert sum("can't accept" in line for line in served.service.said) == 1
     assert not served.listener._by_socket
 
 

@@ -674,6 +674,8 @@ def test_row_76_a_connection_for_which_there_is_no_thread_is_closed_and_the_next
     for _ in range(2):
         assert heard(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
     assert not failures
+    text = "listener 'test' can't accept: can't start new thread, since there is no memory for it"
+    assert server.face.said == [("AMQ9213", {"text": text})]
     assert server.ask("GET", "/healthz").body == b"ok\n"
     until(lambda: not server.listener._open)
 

@@ -4,27 +4,30 @@ import errno
 import os
 import socket
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from qmgr.configuration import Protocol
 from qmgr.daemon import listeners
-from qmgr.daemon.hardship import QUIET_NS, Hardship
+from qmgr.daemon.accepting import QUIET_NS, Hardship
 from tests.daemon.faces import face, listening
 from tests.daemon.serving import LONG, until
 
 
 def test_it_is_said_once_until_there_was_none_for_a_while() -> None:
     now, said = 0, []
-    hardship = Hardship(lambda: now, said.append)
+    clock = SimpleNamespace(elapsed_ns=lambda: now)
+    hardship = Hardship(cast(Any, SimpleNamespace(clock=clock, say=lambda amq, text: said.append((amq, text)))), "L1")
     for _ in range(100):
-        hardship.met("first")
+        hardship.met(RuntimeError("can't start new thread"))
         now += QUIET_NS - 1
-    assert said == ["first"]
+    first = "AMQ9213", "listener 'L1' can't accept: can't start new thread"
+    assert said == [first]
     now += 1
-    hardship.met("again")
-    assert said == ["first", "again"]
+    hardship.met(MemoryError())
+    assert said == [first, ("AMQ9213", "listener 'L1' can't accept: MemoryError")]
 
 
 def free_port() -> int:
