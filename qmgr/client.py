@@ -20,7 +20,7 @@ from qmgr.consume import Consumer
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, quoted
 from qmgr.infos import ConnectionInfo, QueueInfo, Status, TransactionInfo
 from qmgr.link import Broken, Link, Target
-from qmgr.message import Message, check_body
+from qmgr.message import Message, check_bodies, check_body
 from qmgr.mqsc import MqscResult
 from qmgr.objects import (
     AliasAttributes,
@@ -32,7 +32,7 @@ from qmgr.objects import (
     check_progress,
     several,
 )
-from qmgr.remote import RemoteUnit, check_bodies, wire_wait
+from qmgr.remote import RemoteUnit, wire_wait
 from qmgr.replay import Replayed, Where
 from qmgr.threads import this_thread
 from qmgr.verbs import (

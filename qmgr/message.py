@@ -337,6 +337,13 @@ def check_body(body: object) -> bytes:
     raise Mistake(f"a message body is bytes, not {_type_name(body)}; {way}", reason=Reason.MD_ERROR)
 
 
+def check_bodies(bodies: object) -> list[bytes]:
+    """Those of a `put_many`."""
+    if isinstance(bodies, (bytes, bytearray, memoryview, str)) or not isinstance(bodies, Iterable):
+        raise Mistake(f"put_many takes several bodies, not one {type(bodies).__name__}", reason=Reason.MD_ERROR)
+    return [body if type(body) is bytes else check_body(body) for body in bodies]
+
+
 def _type_name(value: object) -> str:
     """With its module where it is not one of Python's own: numpy has a `bool` that is none."""
     kind = type(value)

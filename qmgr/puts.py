@@ -12,10 +12,10 @@ from qmgr import verbs
 from qmgr.batch import MessageRun
 from qmgr.definitions import Definitions
 from qmgr.entry import OVERHEAD, Entry
-from qmgr.errors import Inhibited, MessageTooBig, Mistake, MQError, QueueFull, Reason, Unavailable
+from qmgr.errors import Inhibited, MessageTooBig, MQError, QueueFull, Reason, Unavailable
 from qmgr.events import Event, Events
 from qmgr.logged import EngineContext
-from qmgr.message import HEAD, Descriptor, Message, check_body
+from qmgr.message import HEAD, Descriptor, Message, check_bodies, check_body
 from qmgr.queue import Queue
 from qmgr.state import PutRun
 from qmgr.units import MESSAGES_PER_RECORD, NUMBERS_PER_EPOCH, QUEUE_PLACE_BYTES
@@ -166,37 +166,35 @@ class Puts(Definitions):
         descriptor = queue.default_descriptor
         if options or descriptor is None:
             descriptor = verbs.describe(queue, options, self._expires)
-        if isinstance(bodies, (bytes, bytearray, memoryview, str)) or not isinstance(bodies, Iterable):
-            raise Mistake(f"put_many takes several bodies, not one {type(bodies).__name__}", reason=Reason.MD_ERROR)
-        bodies = [body if type(body) is bytes else check_body(body) for body in bodies]
-        if not bodies:
+        checked = check_bodies(bodies)
+        count = len(checked)
+        if not count:
             return [], 0
-        body_bytes = sum(map(len, bodies))
-        self._check_many(queue, descriptor, len(bodies), body_bytes)  # before much is made of it
+        body_bytes = sum(map(len, checked))
+        self._check_many(queue, descriptor, count, body_bytes)  # before much is made of it
         now = self.clock.wall_us()
         given_id = verbs.given_id(options)
         if given_id is None:
-            heads = descriptor.heads(self._id_prefix, self._new_numbers(len(bodies)), now)
+            heads = descriptor.heads(self._id_prefix, self._new_numbers(count), now)
         else:
-            heads = descriptor.equal_heads(given_id, len(bodies), now)
-        largest = max(map(len, bodies))
-        size = body_bytes + len(bodies) * len(heads[0])
+            heads = descriptor.equal_heads(given_id, count, now)
+        largest = max(map(len, checked))
+        size = body_bytes + count * len(heads[0])
         persistent, priority, expires = descriptor.persistent, descriptor.priority, descriptor.expires
         end = 0
         if unit is not None:
-            run = PutRun(queue, heads, bodies, persistent, priority, expires > 0)
+            run = PutRun(queue, heads, checked, persistent, priority, expires > 0)
             self._put_in_unit(unit, run, size, largest)
         else:
-            count = len(bodies)
-            messages = list(zip(heads, bodies, strict=True))
-            together = MessageRun(heads, bodies, persistent, priority, expires > 0)
+            messages = list(zip(heads, checked, strict=True))
+            together = MessageRun(heads, checked, persistent, priority, expires > 0)
             record = PutMany(queue.id, 0, messages, [together])
             cost = 0
             if persistent:
                 record.made = in_pieces(together.encoded(keep=True), size)
                 cost = self.log.cost(records.put_many_cost(size, count))
             end = self._put_now(record, queue, count, largest, size, cost, now, soon=soon)
-        given = map(Message, bodies, heads, repeat(queue.name), repeat(0), repeat(descriptor.expiry))
+        given = map(Message, checked, heads, repeat(queue.name), repeat(0), repeat(descriptor.expiry))
         return list(given), end
 
     def _check_many(self, queue: Queue, descriptor: Descriptor, count: int, body_bytes: int) -> None:
@@ -262,7 +260,7 @@ class Puts(Definitions):
         if queue.depth + count > queue.unchecked_depth or largest > queue.max_length:
             self._check_put(queue, largest, count)
 
-    def _check_put(self, queue: Queue, largest: int, count: int = 1) -> None:
+    def _check_put(self, queue: Queue, largest: int, count: int) -> None:
         """May these messages be put? Notes events. The lock is held; it is let go of only to refuse them."""
         try:
             verbs.check_put(queue, largest, count)

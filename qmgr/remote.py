@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
 
 from qmgr import values, wire
-from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable, UnitOfWorkEnded
+from qmgr.errors import BackedOut, MQError, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link, NotSent, lost
-from qmgr.message import Message, check_body
+from qmgr.message import Message, check_bodies, check_body
 from qmgr.sends import Sends
 from qmgr.threads import this_thread
 from qmgr.verbs import GetOptions, PutOptions, check_limit, check_wait
@@ -35,13 +35,6 @@ def wire_wait(wait: Any) -> float:
         return 0.0
     seconds = check_wait(wait)
     return wire.FOR_EVER if seconds is None else float(seconds)
-
-
-def check_bodies(bodies: Iterable[Any]) -> list[bytes]:
-    """The bodies of a `put_many`, as bytes. Raises Mistake."""
-    if isinstance(bodies, (bytes, bytearray, memoryview, str)) or not isinstance(bodies, Iterable):
-        raise Mistake(f"put_many takes several bodies, not one {type(bodies).__name__}", reason=Reason.MD_ERROR)
-    return [body if type(body) is bytes else check_body(body) for body in bodies]
 
 
 def maybe_in_doubt(number: int, name: str) -> Unavailable:

@@ -14,8 +14,7 @@ from qmgr.aio.units import calling_task, check_loop, forget, running_loop, to_th
 from qmgr.delivery import Watch
 from qmgr.manager import QueueManager as InProcess
 from qmgr.manager import UnitOfWork
-from qmgr.message import Message
-from qmgr.remote import check_bodies
+from qmgr.message import Message, check_bodies
 from qmgr.replay import Replay, Replayed, Where
 from qmgr.threads import this_thread
 from qmgr.verbs import GetOptions, PutOptions, Wanted, check_wait, waiting_at, wanted

@@ -16,8 +16,8 @@ from qmgr.aio.units import calling_task, cancel_later, forget, in_thread, runnin
 from qmgr.client import MAX_UNKNOWN_UNITS
 from qmgr.errors import MQError, NoMessageAvailable, Reason, Unavailable, UnitOfWorkEnded
 from qmgr.link import Broken, Link, NotSent, Target, closed, decode_all, lost
-from qmgr.message import Message, check_body
-from qmgr.remote import check_bodies, leaves_open, maybe_in_doubt, wire_wait
+from qmgr.message import Message, check_bodies, check_body
+from qmgr.remote import leaves_open, maybe_in_doubt, wire_wait
 from qmgr.replay import Where
 from qmgr.sends import BATCH_BYTES, fits
 from qmgr.targets import Remote
