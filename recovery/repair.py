@@ -38,7 +38,6 @@ Images = Callable[[ControlState, int], tuple[Callable[[], bytes], int] | None]
 """What makes a checkpoint file of media images, for the log that the state describes up to an LSN, and the LSN that a
 restart reads from then; None: they lack."""
 
-
 Away = Callable[[CheckpointFile, bool], str]
 """Why a start can't have the queues of a checkpoint, "" if it can; True: with what only an end in order keeps."""
 
@@ -77,10 +76,10 @@ def examine(
     try:
         return examiner.run()
     except LaterFormat as exc:
-        examiner.refuse("later_format", exc.path)
-        return Examination(findings=tuple(examiner.findings))
+        examiner.note("later_format", exc.path)
     except Refused:
-        return Examination(findings=tuple(examiner.findings))
+        pass
+    return Examination(findings=tuple(examiner.findings))
 
 
 class _Examiner:
