@@ -146,16 +146,15 @@ class Engine(Gets):
         removed = end = 0
         with self.translating():
             try:
-                more = True
-                while more:
+                while True:
                     with self.lock:
                         entries = self._next_to_clear(clearing)
                         end = max(end, self._log_gets(clearing.queue, entries))
+                    if not entries:
+                        return removed
                     removed += len(entries)
-                    more = bool(entries)
             finally:
                 self.log.force(end)  # what has gone has gone for good, whatever came then
-        return removed
 
     def _next_to_clear(self, clearing: _Clearing) -> list[Entry]:
         """The next messages to remove, for which room in the log is made; none: all are gone. The lock is held."""
