@@ -52,7 +52,7 @@ def numbered(text: str | bytes, path: str) -> Iterator[tuple[int, str]]:
         yield number, raw.removesuffix("\r")
 
 
-def understood(number: int, line: str, path: str, more: Pattern = None) -> list[Line]:
+def understood(number: int, line: str, path: str, more: Pattern) -> list[Line]:
     """What a line says. Raises IniError. `more` matches the blanks before each further attribute of the line."""
     if len(line) > MAX_LINE_CHARS:
         raise complaint("AMQ6162", path, number, f"the line is longer than {MAX_LINE_CHARS} characters.")

@@ -92,9 +92,7 @@ def class_of(sequence: int, needed: int, media: int | None) -> str:
     return INACTIVE if media is None or sequence >= media else SUPERFLUOUS
 
 
-def describe_extents(
-    extents: Iterable[tuple[int, int, int]], needed: int, media: int | None = None
-) -> list[dict[str, Any]]:
+def describe_extents(extents: Iterable[tuple[int, int, int]], needed: int, media: int | None) -> list[dict[str, Any]]:
     """(number, sequence, time) of extents in words, in the order of the log; those that hold nothing are last."""
     return [
         {"number": number, "sequence": sequence, "class": class_of(sequence, needed, media), "time": time}
