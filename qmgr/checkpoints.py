@@ -11,7 +11,7 @@ from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.retention import Retention
 from qmgr.threads import ShieldedWorker
-from recovery.checkpoint import OnTaken
+from recovery.checkpoint import OnTaken, tell_nobody
 
 RETRY_INTERVAL_NS = 1_000_000_000  # after a checkpoint failed for want of disk space
 REPORT_INTERVAL_NS = 60_000_000_000  # between reports that a disk has no room: it may be tried for hours
@@ -61,7 +61,7 @@ class Checkpoints:
             return False
         return True
 
-    def take(self, *, clean: bool = False, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> None:
+    def take(self, *, clean: bool = False, on_taken: OnTaken = tell_nobody) -> None:
         """Take a checkpoint now. Raises OSError, LogError.
 
         What units of work have held back is logged first, as it is before any record.

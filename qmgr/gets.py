@@ -41,7 +41,7 @@ def select(queue: Queue, ids: Wanted, *, read: bool = True, behind: Position = B
 class _Found:
     """What a get has taken."""
 
-    entries: list[Entry]
+    entries: list[Entry]  # none where the messages were taken as they lie, as a `Front`
     messages: list[Message]
     force: int  # the LSN that must be safe before anybody hears of it
 

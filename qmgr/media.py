@@ -45,7 +45,7 @@ from qmgr.segments import Segment, from_description, large_bytes
 from qmgr.state import PutRun
 from qmgr.verbs import refuse_alias
 from recovery import extent_index, image
-from recovery.checkpoint import Checkpoint, OnTaken
+from recovery.checkpoint import Checkpoint, OnTaken, tell_nobody
 from recovery.errors import QueueDamaged, RecoveryError
 from recovery.records import CATALOG_FIRST, CATALOG_LAST, Catalog, ImageEnd, ImagePart, ImageStart, UnitRecord
 from recovery.uows import Uow
@@ -387,7 +387,7 @@ class Media:
                     raise self._not_recreated(name, exc) from exc
                 raise
         try:
-            self._checkpoint(lambda checkpoint, catalogue: None)
+            self._checkpoint(tell_nobody)
         except MQError as exc:  # the queue is there all the same; after a crash it would be built once more
             engine.check()
             engine.say("AMQ9002", text=str(exc))

@@ -40,7 +40,7 @@ from qmgr.resource import Resource
 from qmgr.retention import Retention
 from qmgr.threads import Alive, this_thread
 from qmgr.verbs import check_end_mode
-from recovery.checkpoint import Checkpoint, Checkpointer, OnTaken, Triggers, read_files
+from recovery.checkpoint import Checkpoint, Checkpointer, OnTaken, Triggers, read_files, tell_nobody
 from recovery.errors import RecoveryError
 from recovery.restart import RestartReport, restart
 from recovery.uows import ACTIVE
@@ -401,7 +401,7 @@ class Running(ABC):
         if self._engine.events.pending or self._engine.state.qmgr.logger_events:
             self._put_events()
 
-    def _checkpoint(self, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> None:
+    def _checkpoint(self, on_taken: OnTaken = tell_nobody) -> None:
         self._engine.check()
         try:
             self._housekeeper.checkpoints.take(on_taken=on_taken)

@@ -84,11 +84,11 @@ class StateSnapshot:
             self._state.make_directories(one.queue for one in self._changed.values() if one.writes(PERSISTENT))
         self._write_all_fresh()
         for queue in self._order:  # what could be left out comes last, so that it takes no room from what can't
-            snapshot_or_none = self._changed.get(queue.id)
-            if snapshot_or_none is not None:
-                for group in snapshot_or_none.plan:
-                    self._rewrite(snapshot_or_none, group)
-                self._lines[queue.id] = snapshot_or_none.line()
+            changed = self._changed.get(queue.id)
+            if changed is not None:
+                for group in changed.plan:
+                    self._rewrite(changed, group)
+                self._lines[queue.id] = changed.line()
             yield self._lines[queue.id]
 
     def _write_all_fresh(self) -> None:

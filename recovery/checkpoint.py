@@ -169,6 +169,10 @@ def keep_reserve(disk: Disk, directory: str, size: int) -> None:
 OnTaken = Callable[[Checkpoint, list[bytes]], None]
 
 
+def tell_nobody(checkpoint: Checkpoint, catalogue: list[bytes]) -> None:
+    """For a checkpoint that nobody waits to hear of."""
+
+
 @attrs.frozen(kw_only=True)
 class Triggers:
     """When a checkpoint is due: by records, or by time when there are enough records."""
@@ -284,7 +288,7 @@ class Checkpointer:
         logged = self._resource.uows.logged()
         return logged[0].first_lsn if logged else self._log.buffer.tail
 
-    def take(self, *, clean: bool = False, on_taken: OnTaken = lambda checkpoint, catalogue: None) -> Checkpoint:
+    def take(self, *, clean: bool = False, on_taken: OnTaken = tell_nobody) -> Checkpoint:
         """Take a checkpoint. Raises OSError when it can't be written (the last one counts on), LogFailed, LogClosed.
 
         `on_taken` is called with its content before files are deleted that only the previous one refers to.
