@@ -7,7 +7,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from qmgr.compiled import is_compiled
+from qmgr.installed import is_compiled
 
 ROOT = Path(__file__).resolve().parents[1]
 

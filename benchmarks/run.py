@@ -14,7 +14,7 @@ from benchmarks.memory import memory
 from benchmarks.put_get import BODY, SECONDS, TURNS, large, move, single, threads, units
 from benchmarks.restart import restart
 from qmgr.cli.command import SaysItsHelp
-from qmgr.compiled import is_compiled
+from qmgr.installed import is_compiled
 
 GROUPS: dict[str, Callable[[Path, int], list[Figure]]] = {
     group.__name__: group for group in (single, threads, units, move, large, restart, memory)

@@ -43,7 +43,7 @@ class ExtentView:
         self.spares: dict[int, list[Spare]] = {}
         self.chosen: dict[int, Spare] = {}  # by page LSN
         self.torn: list[memoryview] = []  # spare pages that hold something, and no whole version
-        for at in range(PAGE, (1 + SPARES) * PAGE, PAGE):
+        for at in range(PAGE, DATA, PAGE):
             image = file.read(at, PAGE)
             spare = open_spare(image, seed)
             if spare is None and image.count(0) != PAGE:
@@ -77,7 +77,7 @@ def first_frame(file: File, extent_bytes: int, seed: int) -> frame.Frame | None:
 
     Of the page that is home and those in spare pages, which may be of an earlier use of the file, the latest counts.
     """
-    spares = [open_spare(file.read(at, PAGE), seed) for at in range(PAGE, (1 + SPARES) * PAGE, PAGE)]
+    spares = [open_spare(file.read(at, PAGE), seed) for at in range(PAGE, DATA, PAGE)]
     home = memoryview(file.read(DATA, frame.HEADER.size))
     begins = {spare.page for spare in spares if spare is not None} | {frame.lsn_at(home)}
     for at in sorted(begins, reverse=True):

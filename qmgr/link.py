@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from qmgr import sasl, sockets, values, wire
 from qmgr.errors import Mistake, MQError, Reason, Unavailable, quoted
+from qmgr.installed import version
 from qmgr.sockets import Socket
 from qmgr.verbs import MAX_WAIT_S
 
@@ -24,16 +25,6 @@ KILL_GRACE_S = 0.1  # in which a killed daemon has closed all its sockets, one a
 DEFAULT_CALLS = 32  # at a time, with a daemon that does not say how many it takes
 MAX_APPLICATION_CHARS = 60  # of its name: a first frame has no room for more
 MAX_REPLY_BYTES = 0xFFFFFFFF + 4
-
-
-def product() -> str:
-    """The version of this program."""
-    from importlib import metadata  # takes as long as a tenth of all else
-
-    try:
-        return metadata.version("qmgr")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _receive(sock: Socket, most: int) -> bytes:
@@ -143,7 +134,7 @@ class Link:
         mechanism, proof = target.proof()
         told = {
             "manager": target.name,
-            "product": product(),
+            "product": version(),
             "application": application[:MAX_APPLICATION_CHARS],
             "process": sockets.process(),
             "mechanism": mechanism,

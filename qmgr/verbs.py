@@ -114,6 +114,11 @@ def damaged(queue: Queue) -> Damaged:
     return Damaged(f"queue {queue.name!r} is damaged: {queue.damaged}; {way}", name=queue.name)
 
 
+def deleted(name: str) -> UnknownQueue:
+    """The error of a call to a queue that was there when the call began."""
+    return UnknownQueue(f"queue {name!r} was deleted", reason=Reason.Q_DELETED, name=name)
+
+
 INHIBITED_ADVICE = "try again later, or alter it to"
 MAX_WAIT_S = 1e9  # seconds: more is for ever, since the system can't wait for centuries
 
@@ -237,7 +242,7 @@ def describe(queue: Queue, options: PutOptions, expires_at: Callable[[float], in
     definition = queue.definition
     for name in options:
         if name not in PUT_OPTIONS:
-            raise TypeError(f"a put has no option {name!r}; it has {', '.join(PutOptions.__annotations__)}")
+            raise TypeError(f"a put has no option {name!r}; it has {', '.join(PUT_OPTIONS)}")
     persistent, priority, expiry = options.get("persistent"), options.get("priority"), options.get("expiry")
     correlation_id, reply_to = options.get("correlation_id"), options.get("reply_to")
     form, properties = options.get("format"), options.get("properties")
@@ -267,7 +272,7 @@ def check_put(queue: Queue, size: int, count: int = 1) -> None:
     if queue.damaged:
         raise damaged(queue)
     if queue.deleted:
-        raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
+        raise deleted(queue.name)
     if not definition.put_enabled:
         raise Inhibited(f"puts to queue {queue.name!r} are disabled; {INHIBITED_ADVICE} PUT(ENABLED)", name=queue.name)
     if size > definition.max_message_length:
@@ -296,7 +301,7 @@ def check_get(queue: Queue) -> None:
     if queue.damaged:
         raise damaged(queue)
     if queue.deleted:
-        raise UnknownQueue(f"queue {queue.name!r} was deleted", reason=Reason.Q_DELETED, name=queue.name)
+        raise deleted(queue.name)
     if not queue.definition.get_enabled:
         text = f"gets from queue {queue.name!r} are disabled; {INHIBITED_ADVICE} GET(ENABLED)"
         raise Inhibited(text, name=queue.name, reason=Reason.GET_INHIBITED)
@@ -308,7 +313,7 @@ def waiting_at(name: str) -> Iterator[None]:
     try:
         yield
     except UnknownQueue as exc:
-        raise UnknownQueue(f"queue {name!r} was deleted", reason=Reason.Q_DELETED, name=name) from exc
+        raise deleted(name) from exc
 
 
 def check_unit(unit: Uow, count: int, most: int) -> None:

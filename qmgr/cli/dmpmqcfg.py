@@ -11,9 +11,9 @@ from logger.config import LogType
 from qmgr import authority, qmstatus
 from qmgr.cli import access
 from qmgr.cli.command import BAD_ARGUMENTS, NOT_AVAILABLE, WHERE_FULL, Command, Failure, Parser
-from qmgr.cli.main import version
 from qmgr.cli.objects import ABSENT
 from qmgr.cli.rights import UNKNOWN_OBJECT
+from qmgr.installed import version
 from qmgr.mqsc import script
 from qmgr.mqsc.where import fits
 

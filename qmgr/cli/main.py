@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from qmgr.cli.command import BAD_ARGUMENTS, Command, Failure, printed
-from qmgr.compiled import is_compiled
+from qmgr.installed import is_compiled, version
 
 NAMES = (  # in the order in which they are shown
     *("crtmqm", "strmqm", "endmqm", "dltmqm", "dspmq", "dspmqtrn", "rsvmqtrn", "runmqsc", "dmpmqcfg", "rcdmqimg"),
@@ -85,15 +85,6 @@ def program(argv: Sequence[str] | None = None) -> int:
     gc.freeze()  # modules stay: to look for cycles in them, at the end too, takes a fifth of what most commands take
     gc.enable()
     return qm(words)
-
-
-def version() -> str:
-    from importlib import metadata  # takes as long as a tenth of all else
-
-    try:
-        return metadata.version("qmgr")
-    except metadata.PackageNotFoundError:
-        return "of a source tree"
 
 
 def _say(words: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from logger.posix_disk import PosixDisk
-from qmgr import sasl, sockets, values, wire
+from qmgr import installed, sasl, sockets, values, wire
 from qmgr.daemon.accepting import accept_all
 from qmgr.daemon.beats import Beats
 from qmgr.daemon.calls import Calls
@@ -30,7 +30,6 @@ from qmgr.daemon.watcher import Watcher
 from qmgr.errors import MQError, NotAuthorized, Reason, Unavailable
 from qmgr.infos import Peer
 from qmgr.ini import ListenerConfig
-from qmgr.link import product
 from qmgr.session import AllRights, Rights
 from qmgr.sockets import Gone, Socket
 from qmgr.verbs import MAX_WAIT_S
@@ -147,8 +146,9 @@ class LocalListener:
         op, version, rest = wire.decode_hello(frame)
         if version != wire.VERSION:
             raise Unavailable(
-                f"queue manager {service.manager.name!r} (qmgr {product()}) speaks version {wire.VERSION} of the "
-                f"client protocol, and this client version {version}; install the same version of qmgr on both sides",
+                f"queue manager {service.manager.name!r} (qmgr {installed.version()}) speaks version {wire.VERSION} of "
+                f"the client protocol, and this client version {version}; install the same version of qmgr on both "
+                f"sides",
                 reason=Reason.FUNCTION_NOT_SUPPORTED,
                 name=service.manager.name,
             )
@@ -216,7 +216,7 @@ class LocalListener:
     def _welcome(self, sock: Socket, client: Client, proof: bytes) -> None:
         facts = {
             "manager": self._service.manager.name,
-            "product": product(),
+            "product": installed.version(),
             "session": client.token.hex(),
             "number": client.session.number,
             "longest": self._service.channels.max_frame_length,

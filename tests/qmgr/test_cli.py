@@ -25,8 +25,8 @@ from qmgr import locations, migration, mqsini, ownership, pointintime, repairing
 from qmgr.cli import access, dspmq
 from qmgr.cli.command import Command, explain
 from qmgr.cli.main import commands, help_text, qm
-from qmgr.compiled import is_compiled
 from qmgr.errors import ResourceProblem, Unavailable
+from qmgr.installed import is_compiled
 from qmgr.locations import Location
 from tests.commands import Commands
 

@@ -8,7 +8,7 @@ import pytest
 
 import qmgr
 from qmgr import batch, ids, queue_snapshot, segment_writer, segments, snapshot, store
-from qmgr.compiled import is_compiled
+from qmgr.installed import is_compiled
 from qmgr.queue import Queue
 from qmgr.segment_format import SLOT
 from tests.sim.disk import SimDisk
