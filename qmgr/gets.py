@@ -21,6 +21,7 @@ from qmgr.groups import in_logical_order
 from qmgr.ids import BEFORE_ALL, Position, Unindexed
 from qmgr.message import Message, decode
 from qmgr.queue import Queue
+from qmgr.requeue import EXPIRED_CHUNK
 from qmgr.units import MESSAGES_PER_RECORD, QUEUE_PLACE_BYTES
 from qmgr.verbs import ANY, Wanted
 from qmgr.waiting import Waiting
@@ -29,7 +30,6 @@ from recovery.records import GET_COST, Expire, Get
 from recovery.uows import Uow
 
 CHUNK_MESSAGES = 64  # that a browse, or a clear, handles at once, unless they are large
-EXPIRED_CHUNK = 1000  # expired messages that a get looks at before others have the lock
 
 
 def select(queue: Queue, ids: Wanted, *, read: bool = True, behind: Position = BEFORE_ALL) -> Iterator[Entry]:
@@ -353,10 +353,7 @@ class Gets(Waiting):
                 return None
             if self.expire_locked(queue, expired, kept=2 * self.log.cost(GET_COST * limit) if chosen else 0):
                 look_at = max(look_at, 2 * limit)  # there may be as many live ones in front each time
-                gone += len(expired)
-                if gone >= EXPIRED_CHUNK:
-                    self.log.changed.unlocked(self.clock.give_way)
-                    gone = 0
+                gone = self._give_way_after(gone + len(expired))
             elif chosen:  # the log has no room for that record
                 full = False
             elif look_at > len(expired):

@@ -30,6 +30,7 @@ from recovery.uows import ACTIVE, Uow
 
 MESSAGES_PER_MOVE = 2  # one got and one put
 UNIT_MESSAGES = 64  # that are moved in one unit of work, before others have the lock
+EXPIRED_CHUNK = 1000  # expired messages that a get looks at before others have the lock
 UNIT_BYTES = 64 << 10  # of messages that are moved in one unit of work: the log may have no room for more
 
 
@@ -94,6 +95,13 @@ class Requeue(Puts):
                     self.state.uows.forget(unit.number, None)
         return end
 
+    def _give_way_after(self, gone: int) -> int:
+        """Let others have the lock if so many expired messages were removed since they had; how many since then."""
+        if gone < EXPIRED_CHUNK:
+            return gone
+        self.log.changed.unlocked(self.clock.give_way)
+        return 0
+
     def _takes_only_poison(self, unit: Uow, queue: Queue, limit: int, wanted: Wanted, may_read: bool) -> bool:
         """Was all that the get would take backed out too often, and a few behind that? The lock is held."""
         threshold = queue.definition.backout_threshold
@@ -115,7 +123,7 @@ class Requeue(Puts):
         made.
         """
         moved, stays = 0, set[int]()
-        look_at, full = limit, True
+        look_at, full, gone = limit, True, 0  # as in `_get_locked`
         most = max(1, min(UNIT_MESSAGES, self.max_uncommitted // 4))
         while threshold := queue.definition.backout_threshold:
             if not queue.definition.get_enabled or queue.damaged or queue.deleted:
@@ -125,12 +133,13 @@ class Requeue(Puts):
             if expired and len(chosen) < limit and (full or not chosen):  # the get removes them, and looks behind them
                 if self.expire_locked(queue, expired, kept=2 * self.log.cost(GET_COST * limit) if chosen else 0):
                     look_at = max(look_at, 2 * limit)
+                    gone = self._give_way_after(gone + len(expired))
                 elif chosen:
                     full = False
                 elif look_at > len(expired):
                     return False
                 else:
-                    look_at = len(expired) + limit
+                    look_at = 2 * len(expired) + limit
                 continue
             too_often = [one for one in chosen if one.backouts >= threshold and one.sequence not in stays]
             if not too_often:

@@ -202,7 +202,7 @@ class Subscription:
                 del self._group.waiting[one]
         return [delivery for delivery, _ in done]
 
-    # ----
+    # ---- from the queue to the client
 
     def _room(self) -> int:
         group = self._group
