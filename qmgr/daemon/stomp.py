@@ -90,25 +90,27 @@ class StompListener:
         self._tasks = [thread.loop.create_task(self._accept(self._socket)), thread.loop.create_task(self._tick())]
 
     async def _accept(self, listening: socket.socket) -> None:
-        loop = self._state.loop
         hardship = Hardship(self._service, self._config.name)
         while True:
             try:
-                client, _ = await loop.sock_accept(listening)
-            except OSError as exc:  # no descriptors, say: those who are there are served on
+                client, _ = await self._state.loop.sock_accept(listening)
+                await self._let_in(client)
+            except (OSError, MemoryError) as exc:  # no descriptors, say: those who are there are served on
                 hardship.met(exc)
                 await asyncio.sleep(RETRY_S)
-                continue
-            try:
-                while (stranger := self._strangers.admit(client.close)) is None:
-                    await asyncio.sleep(POLL_S)
-            except asyncio.CancelledError:
-                client.close()
-                raise
-            task = loop.create_task(self._greet(client, stranger))
-            stranger.cut = task.cancel
-            self._greeting.add(task)
-            task.add_done_callback(self._greeted(client, stranger, stranger.cut))
+
+    async def _let_in(self, client: socket.socket) -> None:
+        """Wait for room among the strangers; then a task greets it. Raises MemoryError."""
+        try:
+            while (stranger := self._strangers.admit(client.close)) is None:
+                await asyncio.sleep(POLL_S)
+            task = self._state.loop.create_task(self._greet(client, stranger))
+        except BaseException:  # it may have been cancelled
+            client.close()
+            raise
+        stranger.cut = task.cancel
+        self._greeting.add(task)
+        task.add_done_callback(self._greeted(client, stranger, stranger.cut))
 
     async def _greet(self, client: socket.socket, stranger: Stranger) -> None:
         """Do the TLS handshake, if the listener has TLS, and make the client a connection, or one that is refused."""
