@@ -73,10 +73,12 @@ class HttpListener:
             self._open.add(connection)  # `close` hangs it up from now on
         try:
             while (stranger := self.strangers.admit(connection.hang_up)) is None:
+                if self._socket is None:
+                    raise ConnectionAbortedError("the listener is closed")
                 self.service.clock.wait(threading.Event(), ROOM_POLL_S)
             connection.stranger = stranger
             Thread(connection.run, f"HTTP-{address[1]}").start()
-        except (RuntimeError, MemoryError):
+        except (OSError, RuntimeError, MemoryError):
             self.forget(connection)
             raise
 
