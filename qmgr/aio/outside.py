@@ -198,6 +198,9 @@ class Outside:
                 self._note_lost_end(unit)
             if lost and unit.known_state is PREPARED:
                 raise maybe_in_doubt(unit.number, self.name) from exc
+            if lost and unit.outcome_unknown:
+                text = unit.ask_for_outcome()
+                raise Unavailable(text, reason=Reason.CONNECTION_BROKEN, name=self.name) from exc
             raise
 
     def _note_lost_end(self, unit: OutsideUnit) -> None:

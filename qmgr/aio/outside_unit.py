@@ -49,6 +49,13 @@ class OutsideUnit:
         """What error texts call it; it has no number before its first call."""
         return f"unit of work {self.number}" if self.number else "this unit of work"
 
+    def ask_for_outcome(self) -> str:
+        """What errors say where the answer to its commit was lost."""
+        return (
+            f"the connection was lost, or the queue manager has stopped, in the commit of unit of work {self.number}; "
+            f"outcome({self.number}) tells whether it was committed"
+        )
+
     def check_ours(self) -> None:
         """Raises Unavailable (2018) in a forked child: its parent has it."""
         if self.pool is not None and self.pool.link.forked:
@@ -60,10 +67,7 @@ class OutsideUnit:
         broken = self.pool is not None and self.pool.link.broken
         unheard = self.end_asked if broken and self.known_state is ACTIVE else 0
         if self.outcome_unknown or unheard == wire.COMMIT:
-            raise UnitOfWorkEnded(
-                f"the connection was lost, or the queue manager has stopped, in the commit of unit of work "
-                f"{self.number}; outcome({self.number}) tells whether it was committed"
-            )
+            raise UnitOfWorkEnded(self.ask_for_outcome())
         if self.get_lost and self.known_state is ACTIVE:
             raise BackedOut(
                 f"unit of work {self.number} was backed out when a get in it was cancelled and its answer was lost, as "

@@ -178,8 +178,8 @@ def test_asyncio_clients_are_told_too(far: Daemon) -> None:
             waiting = asyncio.ensure_future(client.get("B", wait=None))
             await asyncio.sleep(0)
             with stopped(far):
-                for call in (unit.commit(), waiting):
-                    with pytest.raises(Unavailable) as caught:
+                for call, told in ((unit.commit(), rf"outcome\({unit.id}\) tells"), (waiting, "was lost")):
+                    with pytest.raises(Unavailable, match=told) as caught:
                         await call
                     assert caught.value.reason == Reason.CONNECTION_BROKEN
                 with pytest.raises(Unavailable, match="does not answer"):
