@@ -40,6 +40,7 @@ class StompListener:
         self._strangers = Strangers(service.clock.elapsed_ns, partial(service.say, "AMQ9032", name=config.name))
         self._connections: set[Connection] = set()
         self._greeting: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Timeout, float] = {}  # by the loop's time each is to be over then
         self._tasks: list[asyncio.Task[None]] = []
         self._thread: LoopThread | None = None
         self._shared: Shared
@@ -115,24 +116,30 @@ class StompListener:
     async def _greet(self, client: socket.socket, stranger: Stranger) -> None:
         """Do the TLS handshake, if the listener has TLS, and make the client a connection, or one that is refused."""
         refusal = self._refusal()
+        limit = asyncio.timeout(None)  # set by `_tick_all`: asyncio's own would count time in which we were stopped
+        self._handshakes[limit] = self._state.loop.time() + self._timing.connect
+        self._somebody.set()
         try:
-            await self._state.loop.connect_accepted_socket(
-                lambda: Connection(self._state, stranger, refusal),
-                client,
-                ssl=self._tls,
-                ssl_handshake_timeout=self._timing.connect if self._tls else None,
-                ssl_shutdown_timeout=FOR_EVER_S if self._tls else None,  # `Connection.tick` watches its client
-            )
-            self._somebody.set()
+            async with limit:
+                await self._state.loop.connect_accepted_socket(
+                    lambda: Connection(self._state, stranger, refusal),
+                    client,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=FOR_EVER_S if self._tls else None,
+                    ssl_shutdown_timeout=FOR_EVER_S if self._tls else None,  # `Connection.tick` watches its client
+                )
         except OSError as exc:  # an SSLError is one
             self._strangers.leave(stranger)
             client.close()
             if self._tls is not None:
-                say_why(self._service, self._config, exc)
+                late = TimeoutError(f"the handshake has taken more than {self._timing.connect:g} seconds")
+                say_why(self._service, self._config, late if limit.expired() else exc)
             _forget_frames(exc)
         except asyncio.CancelledError as exc:
             _forget_frames(exc)
             raise
+        finally:
+            self._handshakes.pop(limit, None)
 
     def _greeted(
         self, client: socket.socket, stranger: Stranger, cut: Callable[[], object]
@@ -164,7 +171,7 @@ class StompListener:
     async def _tick(self) -> None:
         """Look at each connection's times, every so often, while there is one."""
         while True:
-            if not self._connections:
+            if not (self._connections or self._handshakes):
                 self._somebody.clear()
                 await self._somebody.wait()
             began = self._state.loop.time()
@@ -178,6 +185,12 @@ class StompListener:
             if late > LATE_S:
                 connection.times.excuse(late, now)
             connection.tick(now)
+        for limit, deadline in list(self._handshakes.items()):
+            if late > LATE_S:
+                self._handshakes[limit] = deadline + late
+            elif now >= deadline:
+                del self._handshakes[limit]
+                limit.reschedule(now)
 
     async def _refuse(self) -> None:
         self._shared.ending = True

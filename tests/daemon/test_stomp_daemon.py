@@ -3,16 +3,19 @@
 import contextlib
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import qmgr
 from tests.conformance.nursery import halt
+from tests.daemon.certificates import Authority
 from tests.daemon.stomp_world import DEADLINE, Client, eventually
 
 STANZA = """
@@ -170,3 +173,21 @@ def test_nobody_is_late_by_the_time_that_the_daemon_was_stopped(tmp_path: Path) 
         assert stranger.read().command == "CONNECTED"
         half.raw(b"SEND\ndestination:A\n")  # and who is late is late
         assert "not complete within 1 seconds" in half.error()["message"]
+
+
+def test_nor_is_who_was_in_a_handshake_of_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    context = ssl.create_default_context(cafile=authority.path)
+    tls = f"   TLSCertificate={certificate}\n   TLSKey={key}\n"
+    with running(tmp_path / "data", tls + HASTY) as daemon, ThreadPoolExecutor() as threads:
+        accepted = socket.create_connection(("127.0.0.1", daemon.port), timeout=DEADLINE)
+        threading.Event().wait(0.2)  # by then it waits for the first word of the handshake
+        halt(daemon.process.pid)
+        shaking = threads.submit(context.wrap_socket, accepted, server_hostname="localhost")
+        threading.Event().wait(2.5)
+        daemon.process.send_signal(signal.SIGCONT)
+        client = Client(shaking.result(DEADLINE))
+        client.connect()
+        with socket.create_connection(("127.0.0.1", daemon.port), timeout=DEADLINE) as silent:
+            assert silent.recv(1) == b"", "and who is late is late"
