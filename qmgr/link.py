@@ -88,8 +88,11 @@ class Target(Protocol):
     def if_silent(self) -> str:
         """What to do where it takes the connection and says nothing."""
 
-    def open(self) -> Socket:
-        """A new socket. Raises MQError with the sentence for the user."""
+    def open(self, seconds: float) -> Socket:
+        """A new socket; to connect may take so long, and the handshake of TLS too.
+
+        Raises MQError with the sentence for the user.
+        """
 
     def await_end(self) -> None:
         """Wait until nobody runs the queue manager, if that can be seen from here."""
@@ -118,7 +121,7 @@ class Link:
         self.pending_backouts: list[bytes] = []  # backouts for which there was no socket
         self.broken = False
         self.forked = False
-        self._anchor = target.open()
+        self._anchor = target.open(self.connect_timeout)
         try:
             facts = self._greet(target, application, replaces)
         except BaseException:
@@ -154,9 +157,14 @@ class Link:
                 raise self._unanswered("it asks for a proof of who this is, and none was agreed on")
             frame = wire.request(wire.ANSWER, 0, 0, "", proof.answer(answer[head.at :]))
 
+    @property
+    def connect_timeout(self) -> float:
+        """Seconds for each step until a new socket can carry calls."""
+        return HANDSHAKE_TIMEOUT_S if self.timeout is None else min(HANDSHAKE_TIMEOUT_S, self.timeout)
+
     def _handshake(self, sock: Socket, frame: bytes) -> tuple[bytes, wire.Reply]:
         """The answer to a first frame. Raises what it says, or Unavailable."""
-        seconds = HANDSHAKE_TIMEOUT_S if self.timeout is None else min(HANDSHAKE_TIMEOUT_S, self.timeout)
+        seconds = self.connect_timeout
         sockets.limit_receive(sock, seconds)
         try:
             sock.sendall(frame)
@@ -316,7 +324,7 @@ class Link:
         if self.broken:
             raise NotSent("it was lost before")
         try:
-            sock = self._target.open()
+            sock = self._target.open(self.connect_timeout)
         except MQError as exc:
             if self.is_there():
                 raise

@@ -405,11 +405,11 @@ def remove_unix(path: str, number: int) -> None:
             os.unlink(path)
 
 
-def connect_unix(path: str) -> Socket:
+def connect_unix(path: str, seconds: float = CONNECT_TIMEOUT_S) -> Socket:
     """Connect to a Unix socket. Raises FileNotFoundError, ConnectionRefusedError where nobody listens; OSError."""
     sock = UnixSocket()
     try:
-        limit_send(sock, CONNECT_TIMEOUT_S)  # a daemon that is stopped accepts nobody
+        limit_send(sock, seconds)  # a daemon that is stopped accepts nobody
         with _short_path(path) as name:
             sock.connect(name)
         limit_send(sock, 0.0)

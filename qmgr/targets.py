@@ -15,7 +15,6 @@ from qmgr.locations import Location
 from qmgr.objects import check_name
 from qmgr.sockets import Socket
 
-CONNECT_TIMEOUT_S = 30.0
 POLL_S = 0.02
 
 
@@ -60,10 +59,10 @@ class Local:
     def if_silent(self) -> str:
         return f"its process is stopped, or its disk hangs: let it go on, or end it with endmqm -p {self.name}"
 
-    def open(self) -> Socket:
+    def open(self, seconds: float) -> Socket:
         try:
             try:
-                return sockets.connect_unix(self.location.socket)
+                return sockets.connect_unix(self.location.socket, seconds)
             except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
                 raise self._not_served() from None
         except PermissionError as exc:
@@ -132,10 +131,10 @@ class Remote:
     def if_silent(self) -> str:
         return "its process, or its machine, is stopped or has too much to do: look there"
 
-    def open(self) -> Socket:
+    def open(self, seconds: float) -> Socket:
         place = f"{self.host}:{self.port}"
         try:
-            sock = sockets.connect_tcp(self.host, self.port, CONNECT_TIMEOUT_S)
+            sock = sockets.connect_tcp(self.host, self.port, seconds)
         except OSError as exc:
             text = f"nobody listens at {place} for queue manager {self.name!r} ({exc})"
             if sockets.is_name_error(exc):
@@ -144,9 +143,12 @@ class Remote:
         if self.tls is None:
             return sock
         try:
-            return sockets.with_tls(sock, self.tls, CONNECT_TIMEOUT_S, self.host)
+            return sockets.with_tls(sock, self.tls, seconds, self.host)
         except OSError as exc:  # an SSLError is one
             sockets.close(sock)
+            if sockets.is_timeout(exc):
+                text = f"queue manager {self.name!r} does not answer (no TLS with it within {seconds:g} seconds)"
+                raise Unavailable(f"{text}; {self.if_silent}", name=self.name) from exc
             text = f"no TLS with queue manager {self.name!r} at {place}: {exc}; {_tls_advice(exc)}"
             raise Unavailable(text, name=self.name) from exc
 

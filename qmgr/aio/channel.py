@@ -13,7 +13,7 @@ from qmgr import sockets, wire
 from qmgr.aio.units import check_loop, forget, in_thread
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.link import KILL_GRACE_S, Broken, Link, Target, too_many_wait
-from qmgr.targets import CONNECT_TIMEOUT_S, Remote
+from qmgr.targets import Remote
 
 OPENINGS = 32  # at a time: of sockets that have not joined yet the daemon closes the oldest where they are many
 OPEN_RETRIES_S = (0.01, 0.03, 0.1, 0.3)  # pauses, where there should be room for a channel
@@ -225,11 +225,11 @@ class Pool:
             tls: dict[str, Any] = {}
             if isinstance(target, Remote) and target.tls is not None:  # asyncio has a TLS of its own
                 sock = await in_thread(
-                    functools.partial(sockets.connect_tcp, target.host, target.port, CONNECT_TIMEOUT_S)
+                    functools.partial(sockets.connect_tcp, target.host, target.port, link.connect_timeout)
                 )
-                tls = {"ssl": target.tls, "server_hostname": target.host}
+                tls = {"ssl": target.tls, "server_hostname": target.host, "ssl_handshake_timeout": link.connect_timeout}
             else:
-                sock = await in_thread(target.open)
+                sock = await in_thread(functools.partial(target.open, link.connect_timeout))
             sock.setblocking(False)
             _, channel = await loop.create_connection(lambda: Channel(self, sock), sock=sock, **tls)
         except (MQError, OSError) as exc:

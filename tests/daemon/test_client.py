@@ -1,5 +1,6 @@
 """Connections: replays, progress, interrupts anywhere, and queue managers that are reached over TCP."""
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -454,7 +455,7 @@ def test_tls_shows_both_sides(tmp_path: Path) -> None:
 
 
 def test_the_bound_of_time_for_connecting_is_none_for_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qmgr.targets.CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("qmgr.link.HANDSHAKE_TIMEOUT_S", 0.5)
     with (
         serving(tmp_path) as served,
         far(served, authentication=("NONE",)) as place,
@@ -465,6 +466,30 @@ def test_the_bound_of_time_for_connecting_is_none_for_calls(tmp_path: Path, monk
         assert waiting.is_alive()
         served.manager.put("A", b"x")
         assert waiting.outcome().body == b"x"
+
+
+def test_a_daemon_that_is_silent_in_the_handshake_of_tls_is_given_up_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was after 30 seconds, and 60 with asyncio, whatever `timeout` said; and it was said to be no TLS."""
+    signer = Authority(tmp_path)
+    certificate, key = signer.issue("localhost")
+
+    async def call(url: str) -> None:
+        async with qmgr.aio.connect(url, ca=signer.path, timeout=2.0) as client:
+            monkeypatch.setattr(sockets, "connect_tcp", lambda *_: socket.create_connection(silent.getsockname()))
+            await client.queues()
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        serving(tmp_path / "data") as served,
+        far(served, authentication=("NONE",), tls_certificate=certificate, tls_key=key) as place,
+    ):
+        url = f"qmgrs://localhost:{silent.getsockname()[1]}/{NAME}"
+        with pytest.raises(Unavailable, match=r"does not answer \(no TLS with it within 0.5 seconds\); its process"):
+            qmgr.connect(url, ca=signer.path, timeout=0.5)
+        with pytest.raises(Unavailable, match=r"longer than 2.0 seconds.*; nothing was done"):
+            asyncio.run(call(f"qmgrs://{place}"))
 
 
 def test_row_75_who_says_nothing_for_long_between_two_calls_over_tls_keeps_its_session(tmp_path: Path) -> None:

@@ -342,10 +342,10 @@ def test_who_closes_a_connection_that_is_just_being_made_again_leaves_no_session
     opening, closed = threading.Event(), threading.Event()
     usual = targets.Local.open
 
-    def slow(self: targets.Local) -> Socket:
+    def slow(self: targets.Local, seconds: float) -> Socket:
         opening.set()
         assert closed.wait(LONG)
-        return usual(self)
+        return usual(self, seconds)
 
     def lose() -> None:
         [session] = served.manager.sessions
@@ -387,10 +387,10 @@ def test_tasks_that_wait_for_a_connection_that_is_closed_meanwhile_make_none(
 ) -> None:
     opened, closed, usual = list[targets.Local](), threading.Event(), targets.Local.open
 
-    def slow(self: targets.Local) -> Socket:
+    def slow(self: targets.Local, seconds: float) -> Socket:
         opened.append(self)
         assert closed.wait(LONG)
-        return usual(self)
+        return usual(self, seconds)
 
     async def closing() -> None:
         qm = await qmgr.aio.connect(NAME, data_path=served.path)
