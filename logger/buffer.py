@@ -102,20 +102,20 @@ class LogBuffer:
         """Append a record that may need several frames, room in the buffer, or the next extent."""
         if self.tail > lsn.LAST:
             raise LogClosed("the log has used up its 64-bit LSNs; move the messages to a new queue manager")
-        body = memoryview(b"".join([head, *(data.parts if isinstance(data, Pieces) else [data])]))
-        first, flags, done = 0, BEGIN, 0
+        parts: list[Buffer] = [head, *data.parts] if isinstance(data, Pieces) else [head, data]
+        parts.reverse()
+        left, first, flags = len(head) + len(data), 0, BEGIN
         while True:
-            left = len(body) - done
             part = min(left, self.max_frame - HEADER.size, self.extent_room() - HEADER.size)
             if part < min(left, MIN_PART_BYTES):
                 self._next_extent(time, durable)
                 continue
             if self.room < HEADER.size + part:
                 self._make_room()
-            done += part
-            if done == len(body):
+            left -= part
+            if left == 0:
                 flags |= END
-            at = self._frame(kind, flags, uow, time, durable, body[done - part : done])
+            at = self._frame(kind, flags, uow, time, durable, Pieces(_taken(parts, part)))
             first = first or at
             if flags & END:
                 return first
@@ -125,11 +125,11 @@ class LogBuffer:
         """Bytes from the tail to the end of its extent."""
         return self._extent_bytes - self.tail % self._extent_bytes
 
-    def _frame(self, kind: int, flags: int, uow: int, time: int, durable: int, body: Buffer) -> int:
+    def _frame(self, kind: int, flags: int, uow: int, time: int, durable: int, body: Buffer | Pieces) -> int:
         at = self.tail
         back = min(at - durable >> 3, BACK_MAX)
         end = frame.encode_into(
-            self._pages, at - self.base, self._seed, self._epoch, at, uow, time, back, kind, flags, body, b""
+            self._pages, at - self.base, self._seed, self._epoch, at, uow, time, back, kind, flags, b"", body
         )
         self.tail = frame.next_start(self.base + end)
         self._set_end()
@@ -188,3 +188,17 @@ class LogBuffer:
         self.base = last
         self._set_end()
         return run
+
+
+def _taken(parts: list[Buffer], size: int) -> list[Buffer]:
+    """Take `size` bytes from what lies in `parts`, the first of them last; nothing is copied."""
+    taken: list[Buffer] = []
+    while size:
+        part = parts.pop()
+        if len(part) > size:
+            view = memoryview(part)
+            parts.append(view[size:])
+            part = view[:size]
+        taken.append(part)
+        size -= len(part)
+    return taken

@@ -20,6 +20,7 @@ So a partial page always has room for a trailer behind its last frame (`integrit
 """
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from logger.crc import crc32
@@ -43,7 +44,7 @@ class Pieces:
 
     __slots__ = ("parts", "size")
 
-    def __init__(self, parts: list[bytes]) -> None:
+    def __init__(self, parts: Sequence[Buffer]) -> None:
         self.parts = parts
         self.size = sum(map(len, parts))
 

@@ -4,7 +4,7 @@ What is appended begins at a page of its own, behind all that the last checkpoin
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import add
 
@@ -119,25 +119,31 @@ class SegmentWriter:
         lengths, sequences = self._lengths, self._sequences
         if not lengths:
             return
-        messages = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        table = block_of_cells(lengths, sequences, ())
-        size = len(table) + len(messages)
+        table, messages = block_of_cells(lengths, sequences, ()), self._parts
+        size = len(table) + sum(lengths)
+        if len(messages) > 1 and self._size <= MAX_BLOCK_BYTES:  # a large message would need its size in memory again
+            messages = [b"".join(messages)]
         at, count = self.length + self._held, len(lengths)
         first, last = sequences[0], sequences[-1]
         where = at, size, self._cells - count, count
-        crc = crc32(messages, crc32(table))
+        crc = crc32(table)
+        for part in messages:
+            crc = crc32(part, crc)
         self.blocks.append(Block(*where, self._priority, first, last, self._expires, crc))
         self._lengths, self._sequences, self._parts = [], [], []
         self._size = self._expires = 0
-        self._ended += table, messages
+        self._ended += table, *messages
         self._held += size
         if self._held >= WRITE_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         self._fence()
-        self._file.write(self.length, b"".join(self._ended))
-        self.length += self._held
+        at = self.length
+        for data in _writes(self._ended):
+            self._file.write(at, data)
+            at += len(data)
+        self.length = at
         self._ended.clear()
         self._held = 0
 
@@ -163,3 +169,18 @@ class SegmentWriter:
             else:
                 self._file.truncate(self._before)
         self._file.close()
+
+
+def _writes(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """What to write one behind the other: large parts as they are, the small ones between them as one."""
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < WRITE_BYTES:
+            small.append(part)
+            continue
+        if small:
+            yield b"".join(small)
+            small = []
+        yield part
+    if small:
+        yield b"".join(small)

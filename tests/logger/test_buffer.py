@@ -1,5 +1,6 @@
 """The log buffer: frames in, runs of pages out; together the runs are the stream."""
 
+import tracemalloc
 from zlib import crc32
 
 import pytest
@@ -61,6 +62,21 @@ def test_bytes_in_several_places_are_logged_as_if_they_were_in_one(sizes: tuple[
     *of_it, following = apart.frames()
     assert b"".join([bytes(one.body) for one in of_it if one.kind == 300]) == b"head" + b"".join(parts)
     assert following.kind == 301
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_a_large_record_is_logged_without_a_copy_of_it(pieces: int) -> None:
+    """There may be no memory for one, and what fails between log and effect stops the queue manager."""
+    stream = Stream()
+    stream.buffer._make_room = lambda: stream.buffer.take(partial=False) and None
+    part = bytes(4_000_000)
+    data = part if pieces == 1 else frame.Pieces([part] * pieces)
+    tracemalloc.start()
+    try:
+        stream.buffer.append(300, 1, 2, EXTENT, b"head", data)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("left", [48, 56, 104, PAGE - 8, 0])

@@ -3,13 +3,16 @@
 import errno
 import itertools
 import json
+import tracemalloc
 from array import array
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logger.disk import PAGE
+from logger.posix_disk import PosixDisk
 from qmgr import segment_writer, segments
 from qmgr.openfiles import OpenFiles
 from qmgr.segment_format import (
@@ -359,6 +362,34 @@ def test_row_63_whose_files_are_anothers_by_now_writes_and_removes_nothing(new: 
         assert disk.open_files == 0
     else:
         assert messages(disk, segment) == [b"one"]
+
+
+def test_large_messages_are_written_without_a_copy_of_them(tmp_path: Path) -> None:
+    """There may be no memory for one, and a checkpoint that finds none stops the queue manager."""
+    writer = SegmentWriter(PosixDisk(), str(tmp_path), ID, 7, Segment(5))
+    head, body = bytes(2 * WRITE_BYTES), bytes(8 * WRITE_BYTES)
+    tracemalloc.start()
+    try:
+        writer.append(1, 0, 0, head, body)
+        writer.append(2, 0, 0, head[:100], body)
+        writer.write_rest()
+        assert tracemalloc.get_traced_memory()[1] < WRITE_BYTES // 2
+    finally:
+        tracemalloc.stop()
+    writer.force()
+
+
+def test_large_and_small_messages_lie_in_their_order() -> None:
+    disk, segment = SimDisk(), Segment(5)
+    writer = SegmentWriter(disk, "/q", ID, 7, segment)
+    sizes = [(3, 0), (5, WRITE_BYTES), (WRITE_BYTES, WRITE_BYTES + 1), (WRITE_BYTES, 2), (9, 70_000), (4, 4), (1, 1)]
+    wanted = [(bytes([n]) * head, bytes([n + 100]) * body) for n, (head, body) in enumerate(sizes)]
+    for n, (head, body) in enumerate(wanted):
+        writer.append(n, 0, 0, head, body)
+    writer.write_rest()
+    writer.force()
+    segment.extend(writer.blocks, writer.length)
+    assert messages(disk, segment) == [head + body for head, body in wanted]
 
 
 def test_what_is_given_up_takes_no_room() -> None:
