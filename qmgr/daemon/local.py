@@ -132,7 +132,12 @@ class LocalListener:
         """Tell the client why its socket is closed, if it is still there; the error log too, of what is no MQError."""
         if isinstance(exc, Gone):
             return
-        if not isinstance(exc, MQError):
+        if isinstance(exc, MemoryError):  # which has no text, and is not the client's fault
+            text = "the queue manager has no memory for what was sent"
+            peer = sockets.name_of(accepted, self._place.name)
+            self._service.say("AMQ9213", text=f"{text} by {peer}; give it more, or lower MAXMSGL")
+            exc = Unavailable(f"the connection is closed: {text}", reason=Reason.CONNECTION_BROKEN)
+        elif not isinstance(exc, MQError):
             self._service.say("AMQ9207", peer=sockets.name_of(accepted, self._place.name), text=str(exc))
             exc = Unavailable(f"the connection is closed: {exc}", reason=Reason.CONNECTION_BROKEN)
         sockets.send_if_room(sock, wire.error_reply(exc))

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import qmgr
-from qmgr import values, wire
+from qmgr import sockets, values, wire
 from qmgr.daemon import local
 from qmgr.errors import (
     Mistake,
@@ -86,6 +86,24 @@ def test_a_long_frame_that_never_comes_reserves_nothing(served: Served) -> None:
     for sock in held:
         sock.close()
     raw.close()
+
+
+def test_a_frame_that_there_is_no_memory_for_is_not_called_invalid(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 57: neither the client nor the error log was told what was wrong."""
+
+    def no_memory(*_: object) -> bytes:
+        raise MemoryError
+
+    raw = Raw(served.path)
+    monkeypatch.setattr(sockets, "receive_rest", no_memory)
+    error = raw.calls.refused(wire.LENGTH.pack(50_000_000) + bytes(100))
+    assert "no memory for what was sent" in str(error)
+    assert raw.calls.is_closed()
+    raw.close()
+    (line,) = served.service.said
+    assert line.startswith("AMQ9213") and "no memory" in line
 
 
 def test_requests_that_lie_get_one_answer(served: Served) -> None:
