@@ -78,6 +78,7 @@ class Retention:
         self._next_look_ns = self._next_house_ns = 0
         self._newly_archived = False  # extents were reported as archived since this was looked at
         self._archive_unseen = False  # the archive could not be looked at since the start
+        self._archive_sizes: dict[int, int] = {}  # by sequence: what it has for media recovery, as of the last look
         if self._linear:
             self._check_archive(disk, config.archive_directory, active_path(config.path))
             self._history = engine.log.history()
@@ -92,6 +93,7 @@ class Retention:
             self._notices.forget_from(engine.log.buffer.tail // config.extent_bytes)
             if policy.compress_after is not None:
                 self._try_codec()
+            self.look_at_archive()
 
     def _check_archive(self, disk: Disk, archive: str, active: str) -> None:
         """Raises IniError where archive and active directory lie in each other: both would be lost together."""
@@ -319,13 +321,15 @@ class Retention:
         try:
             plan = self.plan(action, older_than)
             # The oldest message does not become older while this goes on, so only the others are asked again.
-            return self._archive.run(
+            outcome = self._archive.run(
                 plan,
                 progress=progress,
                 give_way=pace_of(self._engine),
                 needed_from=self.needs.needed_from,
                 removing=self.needs.deciding,
             )
+            self.look_at_archive()
+            return outcome
         except Ending:
             self._engine.check()
             text = f"queue manager {self._engine.name!r} is ending; what was done is done, ask for the rest again"
@@ -370,22 +374,43 @@ class Retention:
         """The name of the extent that is being written."""
         return name_of((self._log.buffer.tail - 1) // self._log.state.extent_bytes)
 
+    def look_at_archive(self) -> None:
+        """Note what the archive has that media recovery needs, for `facts`. For those who may wait for that directory.
+
+        Where it can't be looked at what was noted before stays.
+        """
+        if self._linear:
+            active = active_path(self._log.config.path) + "/"
+            with contextlib.suppress(LogError, OSError):
+                places = self._log.history().places_from(self._media_lsn() // self._log.state.extent_bytes)
+                self._archive_sizes = {s: one.size for s, one in places.items() if not one.path.startswith(active)}
+
+    def _media_lsn(self) -> int:
+        """From where on the log is needed for media recovery or a restart."""
+        with self._engine.lock:
+            media = self._engine.state.media_lsn()
+        head = self._log.state.head
+        return min(media or head, head)
+
     def facts(self) -> dict[str, Any]:
-        """What `published.py` says of the extents of a linear log; {} for a circular one. Raises OSError."""
+        """What `published.py` says of the extents of a linear log; {} for a circular one. Raises OSError.
+
+        The archive is not looked at: its file system may be slow, hang or be away, and the housekeeping asks this.
+        """
         if not self._linear:
             return {}
         with self._engine.lock:
             media = self._engine.state.media_lsn()
-        head, extent_bytes = self._log.state.head, self._log.state.extent_bytes
-        places = self._log.history().places()  # by one of its own: another thread may be planning with ours
-        inactive = {s: place.size for s, place in places.items() if s < head // extent_bytes}
-        since = min(media or head, head) // extent_bytes
-        active = active_path(self._log.config.path) + "/"  # what our own archive has taken waits for nobody
-        waiting = [s for s in inactive if places[s].path.startswith(active) and not self._notices.covers(s)]
+        log_id, extent_bytes, head = self._log.state.log_id, self._log.state.extent_bytes, self._log.state.head
+        since, end = self._media_lsn() // extent_bytes, head // extent_bytes
+        history = History(self._disk, [active_path(self._log.config.path)], log_id, extent_bytes, skip_undone=False)
+        inactive = {s: place.size for s, place in history.places().items() if s < end}
+        waiting = [s for s in inactive if not self._notices.covers(s)]  # what our own archive has waits for nobody
+        kept = self._archive_sizes | inactive
         archiving = self._management is LogManagement.ARCHIVE
         return {
             "media": media or head,
-            "media_bytes": sum(size for s, size in inactive.items() if s >= since),
+            "media_bytes": sum(size for s, size in kept.items() if since <= s < end),
             "archived_from": min(waiting) if archiving and waiting else 0,
             "archive_bytes": sum(inactive[s] for s in waiting if s < since) if archiving else 0,
             "reuse_bytes": self._log.reusable_bytes(),

@@ -274,6 +274,7 @@ class Running(ABC):
             self.say("AMQ9006", text=str(exc))
         if background:
             self._retention.indexing.index_extents()
+        self._retention.look_at_archive()
 
     def _record_first_catalog(self) -> None:
         try:

@@ -1,5 +1,6 @@
 """LogManagement=Archive, what an operator sees of it, and the policy of ages in a queue manager that runs for real."""
 
+import errno
 import gzip
 import time
 import weakref
@@ -272,6 +273,50 @@ def test_the_status_shows_what_waits_what_is_needed_and_what_is_ready() -> None:
     made.qm.archive_log(older_than=0)
     found = shown(made)
     assert (found["ARCHLOG"], found["ARCHSZ"]) == (qmstatus.BLANK, 0), "what our own archive has taken waits for nobody"
+
+
+def test_the_status_counts_what_the_archive_has_for_media_recovery() -> None:
+    made = world()
+    fill(made, 8, image=False)
+    size = shown(made)["MEDIASZ"]
+    assert size > 0
+    done = made.qm.archive_log(older_than=0).done
+    assert done
+    assert shown(made)["MEDIASZ"] == size
+    made.crash(KEEP_ALL)
+    assert shown(made)["MEDIASZ"] >= size
+    made.disk.remove(done[-1].target)  # by somebody else
+    size = shown(made)["MEDIASZ"]
+    made.clock.advance(housekeeping.CHORES_INTERVAL_NS / 1e9)
+    made.qm.put("Q", b"")
+    assert shown(made)["MEDIASZ"] == size - done[-1].size
+
+
+def test_the_status_and_the_housekeeping_do_not_look_at_the_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file system hung, and nothing was synced any more with LogSync=interval; or it failed, and no status came."""
+    made = world()
+    made.qm.alter(logger_events=True)
+    fill(made, 8)
+    made.qm.archive_log(older_than=0)
+    archive, usual = made.qm._log.config.archive_directory, made.disk.list
+    before = shown(made)
+    looked: list[str] = []
+
+    def away(path: str) -> list[str]:
+        looked.append(path)
+        if path == archive:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return usual(path)
+
+    monkeypatch.setattr(made.disk, "list", away)
+    assert shown(made) == before
+    made.qm._tick()
+    assert looked
+    assert archive not in looked
+    made.clock.advance(housekeeping.CHORES_INTERVAL_NS / 1e9)
+    made.qm.put("Q", b"")
+    assert archive in looked
+    assert shown(made)["MEDIASZ"] == before["MEDIASZ"], "what can't be looked at counts as it was"
 
 
 def test_the_status_shows_what_waits_behind_what_was_reported() -> None:
