@@ -342,6 +342,23 @@ def test_the_status_shows_what_waits_behind_what_was_reported() -> None:
     assert shown(made)["ARCHSZ"] == 0
 
 
+def test_what_others_have_archived_stays_where_the_policy_archives_it_too() -> None:
+    """Else the archive would have a gap."""
+    made = world()
+    path = f"{DATA}/qmgrs/{NAME}/qm.ini"
+    made.disk.poke(path, made.disk.peek(path) + b"LogArchive:\n   ArchiveAfter=1h\n")
+    made.restart()
+    fill(made, 6)
+    there = sequences(made)
+    made.qm.note_archived(name_of(made.qm._retention.needs.needed_from()["restart"] - 1), all_before=True)
+    settle(made)
+    assert sequences(made) == there
+    made.clock.advance(7200)
+    made.qm._retention.keep_policy()
+    assert sequences(made) == there
+    assert made.qm._log.history().places()[1].path.startswith(made.qm._log.config.archive_directory)
+
+
 def test_a_disk_that_can_not_note_it_says_so_and_nothing_is_let_go_of() -> None:
     made = world()
     fill(made, 5)
@@ -680,12 +697,19 @@ def test_an_extent_whose_successor_came_in_the_moment_of_a_put_may_have_that_mes
     assert sequences(made)[0] == 1
 
 
-def test_an_extent_that_ended_while_the_clock_was_set_back_may_have_the_oldest_message() -> None:
+@pytest.mark.parametrize("one_moment", [False, True])
+def test_an_extent_that_ended_while_the_clock_was_set_back_may_have_the_oldest_message(
+    one_moment: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By its successor it is older than that message, and older than its own beginning."""
     made = world("Manual")
     made.clock.advance(5)
-    made.qm.put("KEPT", b"in the first extent")
-    made.qm.get("KEPT")
+    now = made.clock.wall_us()
+    with monkeypatch.context() as stopped:
+        if one_moment:  # the message's record is as late as any in the extent
+            stopped.setattr(made.clock, "wall_us", lambda: now)
+        made.qm.put("KEPT", b"in the first extent")
+        made.qm.get("KEPT")
     made.clock.jump_wall(-3600)
     fill(made, 3)
     made.clock.jump_wall(7200)
