@@ -96,6 +96,27 @@ def test_nothing_of_it_is_replayed_or_recreated_or_put_in_the_place_of_what_is_n
     assert world.disk.files(LOG) == []
 
 
+@pytest.mark.parametrize("action", ["archive", "compress"])
+def test_its_indexes_tell_nothing_of_what_comes_in_the_place_of_its_extents(action: str) -> None:
+    """The extent in which the backup was made has the same header in both pasts, so that an index fits both."""
+    world = World(log_type="linear", log_secondary_files=2)
+    world.disk = put_back(world)
+    world.start()
+    world.qm.define_queue("C")
+    put(world, "C", "new", 200)
+    settled(world)
+    assert f"{ARCHIVE}/S0000001.IDX" in world.disk.files(ARCHIVE)
+    assert f"{LOG}/active/S0000001.IDX" not in world.disk.files(LOG)
+    if action == "compress":
+        world.qm.compress_log()
+    assert "S0000001" in " ".join(step.target for step in world.qm.archive_log().done)
+    before = bodies(world.qm.browse("C"))
+    for path in world.disk.files(f"{DATA}/qmgrs/{NAME}/queues/C"):
+        world.disk.remove(path)
+    world.qm.recreate("C")
+    assert bodies(world.qm.browse("C")) == before
+
+
 def test_it_is_known_also_where_the_archive_was_away_at_the_first_start_after_the_backup() -> None:
     world = World(log_type="linear", log_secondary_files=2)
     for queue in ("A", "B"):
