@@ -14,8 +14,8 @@ from logger import at_rest, claims, control, extent, undone
 from logger.at_rest import control_path
 from logger.compressed import Compression, compress
 from logger.config import LogConfig, LogType
-from logger.extent import file_name, linear_number
-from logger.migrate import MOVED_FROM, SIDE_FILES, copy, to_circular
+from logger.extent import decode_header, file_name, linear_number
+from logger.migrate import MOVED_FROM, SIDE_FILES, active_extents, copy, to_circular
 from logger.posix_disk import PosixDisk
 from logger.whole_files import make_dirs
 from qmgr.migration import migrate_log
@@ -128,6 +128,28 @@ def test_there_and_back_whatever_the_file_numbers(turns: float) -> None:
     life.restart()
     laps(life, 3.1)
     life.crash(KEEP_ALL)
+    life.restart()
+    life.settle()
+
+
+def test_files_that_stand_in_each_others_way_lose_nothing() -> None:
+    """Each has the number that the next one gets: none may be copied over another."""
+    life = ended(CIRCULAR, turns=1.2)
+    state, active = state_of(life.disk, OLD), f"{OLD}/active"
+    there = {s: life.disk.peek(f"{active}/{file_name(n)}") for s, n in active_extents(state).items()}
+    numbers = [linear_number(sequence) for sequence in there]
+    assert len(numbers) > 1
+    astray = dict(zip(there, [*numbers[1:], numbers[0]], strict=True))
+    for sequence, number in astray.items():
+        header = decode_header(there[sequence])
+        assert header is not None
+        begins = attrs.evolve(header, number=number).encode()
+        life.disk.poke(f"{active}/{file_name(number)}", begins + there[sequence][len(begins) :])
+    file = control.ControlFile(life.disk, control_path(OLD))
+    file.write(attrs.evolve(state, extents=tuple(sorted((number, sequence) for sequence, number in astray.items()))))
+    file.close()
+    migrate(life, log_type="linear")
+    assert dict(state_of(life.disk, OLD).extents) == {linear_number(sequence): sequence for sequence in astray}
     life.restart()
     life.settle()
 
