@@ -541,7 +541,8 @@ def test_checkpoints_older_than_the_log_and_the_images_have_all() -> None:
     mended(life, "checkpoints_lost_images_there", model)
 
 
-def test_a_unit_of_work_that_ended_behind_the_cut_had_begun_in_what_is_archived_by_now() -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_a_unit_of_work_that_ended_behind_the_cut_had_begun_in_what_is_archived_by_now(again: bool) -> None:
     """The head was before it then, and is not any more."""
     life = Life(LINEAR)
     born(life)
@@ -554,6 +555,8 @@ def test_a_unit_of_work_that_ended_behind_the_cut_had_begun_in_what_is_archived_
         while life.qm.status().log.tail < extents * size:
             life.put("A", size=9000)
         if extents == 3:
+            if again:
+                life.put("A", size=9000, unit=unit)
             life.put("A", size=9000, unit=life.begin())  # this one keeps the head before the cut, to the end
             life.checkpoint()
     early, place = life.model.copy(), life.qm.status().log.tail
