@@ -150,6 +150,13 @@ def test_under_the_lock_only_the_first_piece_of_the_definitions_is_written(monke
     queues = [one["definition"] for piece in said for one in piece["queues"]]
     assert [(one["name"], one["description"]) for one in queues] == [("A", ""), ("B", ""), ("NOT", "")]
     assert [alias["name"] for piece in said for alias in piece.get("aliases", ())] == ["ALIAS"]
+    made.qm.put("LATER", b"kept")
+    made.qm.end()
+    then = made.clock.wall_us()
+    qmgr.recover_to(NAME, "/then", time_us=then, data_path=DATA, disk=made.disk, clock=made.clock)
+    with qmgr.start(NAME, data_path="/then", disk=made.disk, clock=made.clock, background=False) as built:
+        assert built.queue("B").description == "later"
+        assert bodies(built, "LATER") == [b"kept"]
 
 
 def test_images_are_recorded_when_the_interval_is_over_and_not_before() -> None:
