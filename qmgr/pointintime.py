@@ -274,8 +274,8 @@ class _Recovery:
         for queue in rebuild.by_id.values():
             queue.image = None  # it lies in the log of the original
         messages = sum(queue.depth for queue in rebuild.by_id.values()) - sum(unit.put_count for unit in in_doubt)
-        lines = rebuild.write_out()
         rebuild.catalog = 0  # so does the one of the definitions
+        lines = rebuild.write_out()
         epoch = max(state.epoch, found.epoch)
         first = at_rest.create(disk, config.log, log_id, epoch)
         now = max(found.time, self._clock.wall_us())

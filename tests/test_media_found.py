@@ -815,3 +815,21 @@ def test_a_recording_that_was_struck_pins_no_segment(monkeypatch: pytest.MonkeyP
     hear(checkpoint, catalogue)
     assert not world.qm._store.pinned
     assert any(b'"segments": [{' in line for line in catalogue)
+
+
+def test_what_was_built_as_it_was_earlier_records_its_definitions_itself() -> None:
+    """Where those of the original had been recorded last: that lies in another log."""
+    world = linear()
+    world.qm.define_queue("Q")
+    world.qm.put("Q", b"kept")
+    world.qm.record_image("Q")
+    world.qm.record_definitions()
+    world.qm.end()
+    moment = world.clock.wall_us()
+    recover_to(NAME, "/then", time_us=moment, data_path=DATA, disk=world.disk, clock=world.clock)
+    with qmgr.start(NAME, data_path="/then", disk=world.disk, clock=world.clock, background=False) as then:
+        then.record_image("Q")
+        moment = world.clock.wall_us()
+    recover_to(NAME, "/again", time_us=moment, data_path="/then", disk=world.disk, clock=world.clock)
+    with qmgr.start(NAME, data_path="/again", disk=world.disk, clock=world.clock, background=False) as again:
+        assert bodies(again, "Q") == [b"kept"]
