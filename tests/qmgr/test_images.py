@@ -145,6 +145,7 @@ def test_under_the_lock_only_the_first_piece_of_the_definitions_is_written(monke
 
     monkeypatch.setattr(media, "Catalog", piece)
     made.qm.record_image()
+    monkeypatch.setattr(media, "Catalog", Catalog)  # what is built below records its own
     assert locked == [True, False, False, False]
     said = [json.loads(one.content) for one in pieces]
     queues = [one["definition"] for piece in said for one in piece["queues"]]
