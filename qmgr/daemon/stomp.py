@@ -38,9 +38,10 @@ class StompListener:
         self._tls = context_of(service, config)
         self._full = False  # the error log has been told
         self._strangers = Strangers(service.clock.elapsed_ns, partial(service.say, "AMQ9032", name=config.name))
+        self._hardship = Hardship(service, config.name)
         self._connections: set[Connection] = set()
         self._greeting: set[asyncio.Task[None]] = set()
-        self._handshakes: dict[asyncio.Timeout, float] = {}  # by the loop's time each is to be over then
+        self._handshakes: dict[socket.socket, float] = {}  # by the loop's time each is to be over then
         self._tasks: list[asyncio.Task[None]] = []
         self._thread: LoopThread | None = None
         self._shared: Shared
@@ -91,22 +92,24 @@ class StompListener:
         self._tasks = [thread.loop.create_task(self._accept(self._socket)), thread.loop.create_task(self._tick())]
 
     async def _accept(self, listening: socket.socket) -> None:
-        hardship = Hardship(self._service, self._config.name)
         while True:
             try:
                 client, _ = await self._state.loop.sock_accept(listening)
                 await self._let_in(client)
             except (OSError, MemoryError) as exc:  # no descriptors, say: those who are there are served on
-                hardship.met(exc)
+                self._hardship.met(exc)
                 await asyncio.sleep(RETRY_S)
 
     async def _let_in(self, client: socket.socket) -> None:
         """Wait for room among the strangers; then a task greets it. Raises MemoryError."""
+        stranger = None
         try:
             while (stranger := self._strangers.admit(client.close)) is None:
                 await asyncio.sleep(POLL_S)
             task = self._state.loop.create_task(self._greet(client, stranger))
         except BaseException:  # it may have been cancelled
+            if stranger is not None:
+                self._strangers.leave(stranger)
             client.close()
             raise
         stranger.cut = task.cancel
@@ -116,30 +119,33 @@ class StompListener:
     async def _greet(self, client: socket.socket, stranger: Stranger) -> None:
         """Do the TLS handshake, if the listener has TLS, and make the client a connection, or one that is refused."""
         refusal = self._refusal()
-        limit = asyncio.timeout(None)  # set by `_tick_all`: asyncio's own would count time in which we were stopped
-        self._handshakes[limit] = self._state.loop.time() + self._timing.connect
+        self._handshakes[client] = self._state.loop.time() + self._timing.connect
         self._somebody.set()
         try:
-            async with limit:
-                await self._state.loop.connect_accepted_socket(
-                    lambda: Connection(self._state, stranger, refusal),
-                    client,
-                    ssl=self._tls,
-                    ssl_handshake_timeout=FOR_EVER_S if self._tls else None,
-                    ssl_shutdown_timeout=FOR_EVER_S if self._tls else None,  # `Connection.tick` watches its client
-                )
+            await self._state.loop.connect_accepted_socket(
+                lambda: Connection(self._state, stranger, refusal),
+                client,
+                ssl=self._tls,
+                ssl_handshake_timeout=FOR_EVER_S if self._tls else None,  # `_tick_all` looks: not while we were stopped
+                ssl_shutdown_timeout=FOR_EVER_S if self._tls else None,  # `Connection.tick` watches its client
+            )
         except OSError as exc:  # an SSLError is one
             self._strangers.leave(stranger)
             client.close()
             if self._tls is not None:
                 late = TimeoutError(f"the handshake has taken more than {self._timing.connect:g} seconds")
-                say_why(self._service, self._config, late if limit.expired() else exc)
+                say_why(self._service, self._config, exc if client in self._handshakes else late)
+            _forget_frames(exc)
+        except MemoryError as exc:  # TLS takes 300 KB
+            self._strangers.leave(stranger)
+            client.close()
+            self._hardship.met(exc)
             _forget_frames(exc)
         except asyncio.CancelledError as exc:
             _forget_frames(exc)
             raise
         finally:
-            self._handshakes.pop(limit, None)
+            self._handshakes.pop(client, None)
 
     def _greeted(
         self, client: socket.socket, stranger: Stranger, cut: Callable[[], object]
@@ -151,6 +157,7 @@ class StompListener:
             if stranger.cut is cut:  # it would keep the task, which has the error that has the stranger
                 stranger.cut = _nothing
             if task.cancelled():  # maybe before its first step
+                stranger.cut()  # the connection, where the handshake was over just before that: it has the socket
                 self._strangers.leave(stranger)
                 client.close()
 
@@ -185,12 +192,12 @@ class StompListener:
             if late > LATE_S:
                 connection.times.excuse(late, now)
             connection.tick(now)
-        for limit, deadline in list(self._handshakes.items()):
+        for client, deadline in list(self._handshakes.items()):
             if late > LATE_S:
-                self._handshakes[limit] = deadline + late
-            elif now >= deadline:
-                del self._handshakes[limit]
-                limit.reschedule(now)
+                self._handshakes[client] = deadline = deadline + late
+            if now >= deadline:
+                del self._handshakes[client]
+                sockets.hang_up(client)  # no more than that: asyncio has the socket, and the handshake may be over
 
     async def _refuse(self) -> None:
         self._shared.ending = True

@@ -460,7 +460,7 @@ class Connection(asyncio.Protocol):
         if self._transport.can_write_eof() and not self._half_closed:
             with contextlib.suppress(OSError):  # the client has just gone
                 self._transport.write_eof()  # and read on: to close with bytes unread would throw away what was sent
-        else:
+        elif not self._transport.is_closing():  # it is where the client has ended TLS: asyncio takes no second `close`
             self._transport.close()
 
     def cut(self) -> None:
