@@ -1039,6 +1039,22 @@ def test_row_76_who_goes_no_further_in_a_handshake_goes_for_those_who_come_later
     server.end()
 
 
+def test_who_waits_for_room_hears_at_once_that_the_listener_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strangers, "GRACE_NS", 3600 * 1_000_000_000)
+    server = Server(tmp_path, ChannelsConfig(connect_timeout=3600))
+    server.listener.strangers._most = 1
+    there, waiting = (socket.create_connection((server.host, server.port), timeout=30) for _ in range(2))
+    until(lambda: len(server.listener._open) == 2)
+    server.listener.refuse()
+    assert waiting.recv(1) == b""
+    until(lambda: len(server.listener._open) == len(server.listener.strangers) == 1)
+    server.end()
+    there.close()
+    waiting.close()
+
+
 @given(data=st.one_of(st.binary(max_size=300), st.binary(max_size=100).map(lambda b: b"GET / HTTP/1.1\r\n" + b)))
 def test_any_bytes_are_a_head_or_a_refusal(data: bytes) -> None:
     """Row 72."""

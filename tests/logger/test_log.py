@@ -850,6 +850,22 @@ def test_an_extent_that_was_let_go_of_stays_gone_after_a_crash() -> None:
     assert not set(kept) & set(disk.snapshot(LOSE_ALL).files("/log/active"))
 
 
+def test_of_secondaries_and_of_extents_kept_for_reuse_no_more_go_than_are_asked_for() -> None:
+    disk, log = made(log_type=LogType.LINEAR)
+    for _ in range(10):
+        log.force(append(log, bytes(EXTENT // 2)))
+        log.make_primaries()
+        log.move_head(log.durable, log.durable)
+    while not log.release_secondary():
+        assert log.grow()
+    assert log.grow()
+    for sequence in log.inactive():
+        log.recycle(sequence)
+    there = len(disk.files("/log/active"))
+    assert [log.reduce(2), log.reduce(2), log.reduce(2)] == [2, 1, 0]
+    assert len(disk.files("/log/active")) == there - 3
+
+
 def test_a_reader_that_owns_nothing_sees_the_same() -> None:
     disk, log = made()
     bodies = [bytes([n]) * 2000 for n in range(10)]
