@@ -68,6 +68,9 @@ class Local:
         except PermissionError as exc:
             raise self._denied(exc) from exc
         except OSError as exc:
+            if sockets.is_timeout(exc):  # as many wait already as the system lets wait
+                text = f"queue manager {self.name!r} does not answer (it has accepted nobody for {seconds:g} seconds)"
+                raise Unavailable(f"{text}; {self.if_silent}", name=self.name) from exc
             raise Unavailable(f"queue manager {self.name!r} can't be reached: {exc}", name=self.name) from exc
 
     def _denied(self, exc: PermissionError) -> NotAuthorized:

@@ -8,6 +8,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 
 import qmgr
 import qmgr.aio
-from qmgr import sasl, sockets, wire
+from qmgr import locations, sasl, sockets, wire
 from qmgr.client import FIRST_PAGE
 from qmgr.configuration import ListenerConfig, Protocol
 from qmgr.daemon import local
@@ -486,10 +487,30 @@ def test_a_daemon_that_is_silent_in_the_handshake_of_tls_is_given_up_in_time(
         far(served, authentication=("NONE",), tls_certificate=certificate, tls_key=key) as place,
     ):
         url = f"qmgrs://localhost:{silent.getsockname()[1]}/{NAME}"
+        began = time.monotonic()
         with pytest.raises(Unavailable, match=r"does not answer \(no TLS with it within 0.5 seconds\); its process"):
             qmgr.connect(url, ca=signer.path, timeout=0.5)
+        assert time.monotonic() - began < 15, "half of what it was"
         with pytest.raises(Unavailable, match=r"longer than 2.0 seconds.*; nothing was done"):
             asyncio.run(call(f"qmgrs://{place}"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others refuse at once")
+def test_a_daemon_that_accepts_nobody_is_given_up_in_time(tmp_path: Path) -> None:
+    """As many wait as the system lets wait; it was after 30 seconds, and "temporarily unavailable"."""
+    qmgr.create(NAME, data_path=tmp_path)
+    path = locations.find(NAME, tmp_path).socket
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as stopped, socket.socket(socket.AF_UNIX) as waits:
+        stopped.bind(path)
+        stopped.listen(0)
+        waits.connect(path)
+        began = time.monotonic()
+        with pytest.raises(
+            Unavailable, match=r"does not answer \(it has accepted nobody for 0.5 seconds\); its process"
+        ):
+            qmgr.connect(NAME, data_path=tmp_path, timeout=0.5)
+        assert time.monotonic() - began < 15, "half of what it was"
 
 
 def test_row_75_who_says_nothing_for_long_between_two_calls_over_tls_keeps_its_session(tmp_path: Path) -> None:
