@@ -796,8 +796,7 @@ class FullLife:
                 after.move(queue, self.again(after, queue, move), unit)
             self.settle_on(after)
             return
-        now = self.look_at_clock()
-        found = self.observe(self.qm)
+        states: list[FullModel] = []
         for done in range(len(moves) + 1):
             for backed_out in range(done, len(moves) + 1):
                 after = self.model.copy()
@@ -807,9 +806,14 @@ class FullLife:
                     again = self.again(after, queue, move)[0]
                     again.backouts += 1
                     again.least = again.backouts
-                if not after.differs(found, now):
-                    self.settle_on(after)
-                    return
+                states.append(after)
+        now = self.look_at_clock()
+        self.allowed = states  # there may be a crash while it is looked at
+        found = self.observe(self.qm)
+        for after in states:
+            if not after.differs(found, now):
+                self.settle_on(after)
+                return
         raise self.violation(f"the moves of a get that was refused with {refused.reason} left neither this nor that")
 
     @staticmethod
