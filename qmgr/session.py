@@ -106,6 +106,7 @@ class Session:
         self.on_quiesce: Callable[[], None] = lambda: None  # in any thread: the client's waits are to end
         self.quiescing = False  # no unit of work or wait can begin any more
         self._closed = False
+        self._ending = False  # somebody is at it, or has done it
 
     # ---- units of work
 
@@ -359,7 +360,8 @@ class Session:
     def close(self) -> None:
         """Back out what it has not ended, units of work in doubt excepted; a second time does nothing.
 
-        Where memory fails it is tried again, since nobody else would.
+        Where memory fails it is tried again, since nobody else would. Raises MemoryError where that lasts: then it can
+        be called again.
         """
         if self._begin_to_close():
             self._end_with_retries()
@@ -370,7 +372,8 @@ class Session:
 
     def _begin_to_close(self) -> bool:
         with self._lock:
-            before, self._closed = self._closed, True
+            before, self._ending = self._ending, True
+            self._closed = True
         return not before
 
     def _end_with_retries(self) -> int:
@@ -382,6 +385,7 @@ class Session:
                 break
             except MemoryError:
                 if not left:
+                    self._ending = False
                     raise
         return 0
 

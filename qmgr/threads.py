@@ -1,5 +1,7 @@
 """Threads: how each is started; which one has begun something, and is it still there; calls that no interrupt strikes.
 
+Of those on which many depend none ends because memory has run out for a while: see `go_on`.
+
 The number of a thread does not tell: the system gives it to the next one that is started.
 """
 
@@ -12,8 +14,29 @@ from typing import Any
 from logger.condition import Event
 
 LOOK_S = 1.0  # how often one that waits for a thread looks whether that is still there
+RETRY_S = 0.1  # within which there may be memory again
+
+_never = threading.Lock()  # to wait for it needs no memory, as a new lock would
+_never.acquire()
 
 Alive = Callable[[], object]  # gives something as long as the thread is there, and None from then on
+
+
+def go_on(step: Callable[[], object]) -> None:
+    """Call `step` again as long as it gives something true, and a moment later where there was no memory for it.
+
+    For what many wait for, and nobody else would do. So a step leaves what it has not done to the next one, or may be
+    done twice.
+    """
+    goes_on: object = True
+    while goes_on:
+        try:
+            goes_on = step()
+        except (MemoryError, RuntimeError):  # a RuntimeError: there can be no more threads, or locks
+            try:
+                _never.acquire(True, RETRY_S)
+            except MemoryError:
+                continue
 
 
 class _Birth:

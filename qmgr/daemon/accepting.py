@@ -8,6 +8,7 @@ from logger.disk_errors import retry_advice
 from qmgr import sockets
 from qmgr.daemon.face import ServiceFace
 from qmgr.sockets import Socket
+from qmgr.threads import go_on
 
 RETRY_S = 0.1  # some of it will have come back
 QUIET_NS = 60_000_000_000  # without trouble, after which the next is news
@@ -24,11 +25,11 @@ class Hardship:
     def met(self, exc: Exception) -> None:
         """A connection could not be accepted."""
         now, last = self._service.clock.elapsed_ns(), self._last
-        self._last = now
         if last is None or now - last >= QUIET_NS:
             advice = retry_advice(exc) if isinstance(exc, OSError) else ""
             why = f"{str(exc) or type(exc).__name__}{advice}"
             self._service.say("AMQ9213", text=f"listener {self._listener!r} can't accept: {why}")
+        self._last = now  # now that it is said, for which there may be no memory
 
 
 def accept_all(
@@ -40,7 +41,10 @@ def accept_all(
 ) -> None:
     """Call `let_in(socket, address)` for each connection until the listener is closed; one for which it raises goes."""
     hardship = Hardship(service, listener)
-    while not closed():
+
+    def accept_one() -> bool:
+        if closed():
+            return False
         accepted = None
         try:
             accepted, address = listening.accept()
@@ -51,3 +55,6 @@ def accept_all(
             if not closed():
                 hardship.met(exc)
                 service.clock.wait(threading.Event(), RETRY_S)
+        return True
+
+    go_on(accept_one)

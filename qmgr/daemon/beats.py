@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from logger.clock import Clock
-from qmgr.threads import Thread
+from logger.condition import Event
+from qmgr.threads import Thread, go_on
 
 NEVER = 1 << 63  # nanoseconds
 
@@ -32,7 +33,7 @@ class Beats:
         self._clock = clock
         self._busy: dict[Busy, None] = {}
         self._next = NEVER  # when the thread wakes by itself
-        self._wake = threading.Event()
+        self._wake = Event()
         self._lock = threading.Lock()
         self._ended = False
         self._thread = Thread(self._run, "qmgr beats")
@@ -61,17 +62,23 @@ class Beats:
             self._busy.pop(call, None)
 
     def _run(self) -> None:
-        while not self._ended:
-            now = self._clock.elapsed_ns()
-            with self._lock:
-                due = [call for call in self._busy if call.due <= now]
-            for call in due:
-                call.on_due(now)
-            with self._lock:
-                self._next = min((call.due for call in self._busy), default=NEVER)
-                left = None if self._next == NEVER else max(0.0, (self._next - now) / 1e9)
-            self._clock.wait(self._wake, left)
-            self._wake.clear()
+        go_on(self._tell_those_due)
+
+    def _tell_those_due(self) -> bool:
+        """Send the heartbeats that are due, and wait for the next; False: it ends."""
+        if self._ended:
+            return False
+        now = self._clock.elapsed_ns()
+        with self._lock:
+            due = [call for call in self._busy if call.due <= now]
+        for call in due:
+            call.on_due(now)
+        with self._lock:
+            self._next = min((call.due for call in self._busy), default=NEVER)
+            left = None if self._next == NEVER else max(0.0, (self._next - now) / 1e9)
+        self._clock.wait(self._wake, left)
+        self._wake.clear()
+        return True
 
     def close(self) -> None:
         self._ended = True

@@ -16,6 +16,7 @@ from qmgr.message import Message
 from qmgr.replay import Replay, Replayed
 from qmgr.session import Session
 from qmgr.sockets import Socket
+from qmgr.threads import go_on
 from qmgr.wire import Begun
 from recovery.records import Xid
 from recovery.uows import UowState
@@ -142,22 +143,19 @@ class Client:
         with self._lock:
             if self.closed:
                 return []
-            self.closed = True
-            left, self._sockets = list(self._sockets.values()), {}
-            cursors, self.cursors = list(self.cursors.values()), {}
+            left, cursors = list(self._sockets.values()), list(self.cursors.values())
+            self._sockets, self.cursors = {}, {}
+            self.closed = True  # last: from here on nobody else comes to do the rest
         try:
-            self.session.close()
+            go_on(self.session.close)
         finally:
             self.units.clear()
             if not kindly:
                 sockets.close(self.anchor)
             for calls in left:
-                if kindly:
-                    calls.dismiss()
-                else:
-                    calls.hang_up()
+                go_on(calls.dismiss if kindly else calls.hang_up)
             for cursor in cursors:
-                cursor.close()
+                go_on(cursor.close)
         return [calls.over for calls in left]
 
     # ---- units of work

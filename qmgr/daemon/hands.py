@@ -39,8 +39,8 @@ class Hands:
         """Have a thread do the work, which must not raise. Raises RuntimeError, MemoryError for want of threads."""
         with self._lock:
             if self._free:
-                self._free -= 1
                 self._work.put(work)
+                self._free -= 1
                 return
         start_thread(lambda: self._run(work), self._name)
 
@@ -51,7 +51,7 @@ class Hands:
                 self._free += 1
             try:
                 work = self._work.get(timeout=IDLE_TIMEOUT_S)
-            except Empty:
+            except (Empty, MemoryError):  # who has no memory to wait is no idle thread that `do` may count on
                 with self._lock:
                     if self._free:
                         self._free -= 1

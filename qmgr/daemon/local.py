@@ -32,6 +32,7 @@ from qmgr.infos import Peer
 from qmgr.ini import ListenerConfig
 from qmgr.session import AllRights, Rights
 from qmgr.sockets import Gone, Socket
+from qmgr.threads import go_on
 from qmgr.verbs import MAX_WAIT_S
 from qmgr.wire import ProtocolError
 
@@ -272,7 +273,7 @@ class Clients:
     def _end_soon(self, client: Client) -> None:
         """In a thread of its own, since the log may have to be waited for; other clients go at the same time."""
         try:
-            start_thread(lambda: self.end(client), "qmgr client end")
+            start_thread(lambda: go_on(partial(self.end, client)), "qmgr client end")
         except (RuntimeError, MemoryError):  # the system has no more threads
             self.end(client)
 

@@ -7,22 +7,23 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from qmgr.daemon.hands import Hands
 from qmgr.manager import QueueManager
-from qmgr.threads import Thread
+from qmgr.threads import Thread, go_on
 
 Callback = Callable[[Exception | None], None]
+Work = Callable[[], Coroutine[Any, Any, None]]
 Result = TypeVar("Result")
 
 
 class Forcer:
     """Forces the log for all that an event loop serves: one force for whatever has been asked for meanwhile.
 
-    All fields belong to the loop's thread; the forcer's own thread only waits for the disk. Callbacks come in the order
-    in which they were asked for.
+    Most fields belong to the loop's thread; the forcer's own thread only waits for the disk. Callbacks come in the
+    order in which they were asked for. From one force to the next nothing needs memory but to wake the loop, and that
+    is tried until there is some: who waits for a force would wait for ever.
     """
 
     def __init__(self, force: Callable[[int], None], loop: asyncio.AbstractEventLoop) -> None:
@@ -32,71 +33,171 @@ class Forcer:
         self._asked: list[Callback] = []  # they wait for the next force
         self._highest = 0  # the LSN that this one must reach
         self._served: list[Callback] = []  # they wait for the force that is under way
+        self._spare: list[Callback] = []  # empty: the next to be one of the two
         self._busy = False  # with a force, or about to begin one
-        self._work: SimpleQueue[int | None] = SimpleQueue()
+        self._under_way = False  # the force
+        self._gate = threading.Lock()  # let go of when the thread is to force up to `_target`, or to end
+        self._gate.acquire()
+        self._target = 0
+        self._ended = False
+        self._forced = False  # the force is over, and the loop has not seen to that yet
+        self._to_tell = False  # of that, the loop
+        self._error: Exception | None = None  # that it has met
         self._thread = Thread(self._run, "FORCER")
         self._thread.start()
 
     def ask(self, lsn: int, callback: Callback) -> None:
         """Call `callback(None)` in the loop once the log is safe up to the LSN, or `callback(error)`."""
+        if not self._busy:
+            self._loop.call_soon(self._begin)  # not now: what else has just been received goes with it
+            self._busy = True
         self._asked.append(callback)
         if lsn > self._highest:
             self._highest = lsn
-        if not self._busy:
-            self._busy = True
-            self._loop.call_soon(self._begin)  # not now: what else has just been received goes with it
 
     def end(self) -> None:
         """For a loop that runs no more."""
-        self._work.put(None)
+        self._ended = True
+        if self._gate.locked():  # else a force was about to begin, of which nobody would hear
+            self._gate.release()
         self._thread.join()
 
-    def _begin(self) -> None:
-        self._served, self._asked = self._asked, []
-        self._work.put(self._highest)
-
-    def _done(self, lsn: int, error: Exception | None) -> None:
-        served, self._served = self._served, []
-        if self._asked:
+    def recover(self) -> None:
+        """Do what callbacks of the loop may have lost. In its thread."""
+        self._done()
+        if self._busy:
             self._begin()
-        else:
-            self._busy = False
-        if error is None:
-            self.safe = max(self.safe, lsn)
+
+    def _begin(self) -> None:
+        """Begin the next force, unless one is under way: at its end this is called again."""
+        if self._under_way:
+            return
+        self._busy = self._under_way = bool(self._asked)
+        if self._busy:
+            self._served, self._asked = self._asked, self._served
+            self._target = self._highest
+            self._gate.release()
+
+    def _done(self) -> None:
+        """A force is over, unless that has been seen to: who wakes the loop may do so twice."""
+        if not self._forced:
+            return
+        error, lsn, served, spare = self._error, self._target, self._served, self._spare
+        self._forced = self._under_way = False
+        self._error, self._served = None, spare
+        self._begin()
+        if error is None and lsn > self.safe:
+            self.safe = lsn
         for callback in served:
             try:
                 callback(error)
             except Exception as exc:  # the other callbacks must be called all the same
-                self._loop.call_exception_handler({"message": "a callback of the forcer failed", "exception": exc})
+                try:
+                    self._loop.call_exception_handler({"message": "a callback of the forcer failed", "exception": exc})
+                except MemoryError:
+                    continue
+        served.clear()
+        self._spare = served
 
     def _run(self) -> None:
         """In the thread of the forcer."""
-        while (lsn := self._work.get()) is not None:
-            error: Exception | None = None
+        go_on(self._force_and_tell)
+
+    def _force_and_tell(self) -> bool:
+        """Wait for what to force, force it, and tell the loop; False: there will be no more."""
+        if not self._to_tell:
+            self._gate.acquire()
+            if self._ended:
+                return False
             try:
-                self._force(lsn)
+                self._force(self._target)
             except Exception as exc:
-                error = exc
-            self._loop.call_soon_threadsafe(self._done, lsn, error)
+                self._error = exc
+            self._forced = self._to_tell = True
+        self._loop.call_soon_threadsafe(self._done)
+        self._to_tell = False
+        return True
+
+
+class Lasting:
+    """A task that never ends by itself, and is begun anew where its loop has met a want of memory: see `LoopThread`."""
+
+    def __init__(self, work: Work, thread: "LoopThread") -> None:
+        self._work = work
+        self._thread = thread
+        self._task: asyncio.Task[None] | None = None
+        self.begin()
+        thread.lasting.append(self)
+
+    def begin(self) -> None:
+        """Begin it; again, where it may wait for what has been lost."""
+        before, self._task = self._task, self._thread.loop.create_task(self._work())
+        self._task.add_done_callback(self._over)
+        if before is not None:
+            before.cancel()
+
+    async def end(self) -> None:
+        """Wait until it is over."""
+        task, self._task = self._task, None
+        if task is not None:
+            self._thread.lasting.remove(self)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _over(self, task: "asyncio.Task[None]") -> None:
+        if task is self._task and not task.cancelled():
+            self._thread.begin_anew()
 
 
 class LoopThread:
-    """The loop, its thread and its forcer, and threads for what may wait."""
+    """The loop, its thread and its forcer, and threads for what may wait.
+
+    Where a callback of the loop finds no memory, what it was about is lost, which may be to wake a task: that would
+    wait for ever. So what lasts as long as a listener is begun anew then, and the forcer goes on. Connections see to
+    themselves.
+    """
 
     def __init__(self, force: Callable[[int], None]) -> None:
         self.users = 0
         self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(self._on_error)
         self.forcer = Forcer(force, self.loop)
         self.hands = Hands("qmgr listener call")
-        self._thread = Thread(self.loop.run_forever, "LISTENERS")
+        self.lasting: list[Lasting] = []  # the tasks that never end by themselves
+        self._ended = False
+        self._thread = Thread(lambda: go_on(self._run), "LISTENERS")
         self._thread.start()
+
+    def _run(self) -> bool:
+        """Run the loop until it is stopped; False: for good."""
+        if self._ended:
+            return False
+        asyncio._set_running_loop(None)  # a loop that stopped for want of memory may have had none to say so
+        self.forcer.recover()
+        for one in self.lasting:
+            one.begin()
+        self.loop.run_forever()
+        return True
+
+    def _stop(self) -> None:
+        self._ended = True
+        self.loop.stop()
+
+    def begin_anew(self) -> None:
+        """Begin all that lasts anew, soon. In the loop's thread; needs no memory."""
+        self.loop.stop()
+
+    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if isinstance(context.get("exception"), MemoryError):
+            self.begin_anew()
+        loop.default_exception_handler(context)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Do it in the loop; wait for its result. For other threads than the loop's."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def end(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.loop.call_soon_threadsafe(self._stop)
         self._thread.join()
         self.forcer.end()
         self.loop.run_until_complete(self.loop.shutdown_default_executor())

@@ -21,7 +21,7 @@ from qmgr.daemon.face import ServiceFace
 from qmgr.daemon.hands import Hands, start_thread
 from qmgr.logged import never_wait_for_room
 from qmgr.sockets import Gone
-from qmgr.threads import Thread
+from qmgr.threads import Thread, go_on
 
 ROUNDS_PER_FORCE = 8  # at most
 SPIN_NS = 100_000  # within which a client often sends its next call; to sleep and be woken takes as long
@@ -118,19 +118,34 @@ class Rounds:
             turn.over = True
         except (RuntimeError, MemoryError):  # the system has no more threads
             for calls in turn.waiting:
-                self._selector.register(calls.sock, selectors.EVENT_READ, calls)
+                try:
+                    self._selector.register(calls.sock, selectors.EVENT_READ, calls)
+                except MemoryError:  # nobody would read what it asks next; it ends when its answer can't be sent
+                    sockets.hang_up(calls.sock)
 
     def _run(self, turn: "_Turn") -> None:
         never_wait_for_room()
-        while not (turn.over or self._ended):
-            try:
-                self._rounds_and_force(turn)
-            except Exception as exc:  # for want of memory, say: who waited for an answer must not wait for ever
-                for calls in list(turn.waiting):
-                    del turn.waiting[calls]
-                    self._end(calls, EOFError())
-                text = f"answers to clients are lost ({type(exc).__name__}: {exc})"
-                self._do_elsewhere(partial(self._service.say, "AMQ6118", text=text), _nothing)
+        go_on(lambda: self._serve(turn))
+
+    def _serve(self, turn: "_Turn") -> bool:
+        """Serve those of whom something comes; False: the turn is over."""
+        self._lose_waiting(turn)
+        if turn.over or self._ended:
+            return False
+        try:
+            self._rounds_and_force(turn)
+        except Exception as exc:  # for want of memory, say
+            self._lose_waiting(turn)
+            text = f"answers to clients are lost ({type(exc).__name__}: {exc})"
+            self._do_elsewhere(partial(self._service.say, "AMQ6118", text=text), _nothing)
+        return True
+
+    def _lose_waiting(self, turn: "_Turn") -> None:
+        """Who has waited for an answer that can't be given must not wait for ever."""
+        while turn.waiting:
+            calls = next(iter(turn.waiting))
+            self._end(calls, EOFError())
+            del turn.waiting[calls]
 
     def _rounds_and_force(self, turn: "_Turn") -> None:
         """Answer what comes, in up to ROUNDS_PER_FORCE rounds, with one force for all of it."""
@@ -233,8 +248,9 @@ class Rounds:
 
     def _hand_over(self, calls: Calls, work: Callable[[], None]) -> None:
         """Give the socket to another thread, which does the work and brings the socket back."""
+        work, otherwise = partial(self._do_and_take_back, calls, work), partial(calls.end, None)
         self._forget(calls)
-        self._do_elsewhere(partial(self._do_and_take_back, calls, work), partial(calls.end, None))
+        self._do_elsewhere(work, otherwise)
 
     def _do_and_take_back(self, calls: Calls, work: Callable[[], None]) -> None:
         """In that thread; the socket does not come back where the work ends in an error."""

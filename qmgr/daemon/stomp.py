@@ -10,7 +10,7 @@ from qmgr import sockets
 from qmgr.configuration import ListenerConfig
 from qmgr.daemon.accepting import RETRY_S, Hardship
 from qmgr.daemon.face import ServiceFace
-from qmgr.daemon.loop import LoopThread, borrow, give_back
+from qmgr.daemon.loop import Lasting, LoopThread, borrow, give_back
 from qmgr.daemon.stomp_commands import Shared, StompCommands
 from qmgr.daemon.stomp_connection import Connection, ListenerState
 from qmgr.daemon.stomp_login import Login
@@ -42,7 +42,7 @@ class StompListener:
         self._connections: set[Connection] = set()
         self._greeting: set[asyncio.Task[None]] = set()
         self._handshakes: dict[socket.socket, float] = {}  # by the loop's time each is to be over then
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[Lasting] = []  # accepts; looks at the times
         self._thread: LoopThread | None = None
         self._shared: Shared
         self._state: ListenerState
@@ -89,7 +89,7 @@ class StompListener:
         )
         self._somebody = asyncio.Event()
         assert self._socket is not None
-        self._tasks = [thread.loop.create_task(self._accept(self._socket)), thread.loop.create_task(self._tick())]
+        self._tasks = [Lasting(partial(self._accept, self._socket), thread), Lasting(self._tick, thread)]
 
     async def _accept(self, listening: socket.socket) -> None:
         while True:
@@ -97,8 +97,8 @@ class StompListener:
                 client, _ = await self._state.loop.sock_accept(listening)
                 await self._let_in(client)
             except (OSError, MemoryError) as exc:  # no descriptors, say: those who are there are served on
-                self._hardship.met(exc)
                 await asyncio.sleep(RETRY_S)
+                self._hardship.met(exc)  # now, since there may be no memory for that at first
 
     async def _let_in(self, client: socket.socket) -> None:
         """Wait for room among the strangers; then a task greets it. Raises MemoryError."""
@@ -160,6 +160,9 @@ class StompListener:
                 stranger.cut()  # the connection, where the handshake was over just before that: it has the socket
                 self._strangers.leave(stranger)
                 client.close()
+            elif (exc := task.exception()) is not None:  # for want of memory
+                self._strangers.leave(stranger)
+                _forget_frames(exc)
 
         return over
 
@@ -191,7 +194,7 @@ class StompListener:
         for connection in list(self._connections):
             if late > LATE_S:
                 connection.times.excuse(late, now)
-            connection.tick(now)
+            connection.safely(connection.tick, now)
         for client, deadline in list(self._handshakes.items()):
             if late > LATE_S:
                 self._handshakes[client] = deadline = deadline + late
@@ -206,10 +209,12 @@ class StompListener:
             connection.stop_deliveries()
 
     async def _stop_listening(self) -> None:
-        accepting = [*self._tasks[:1], *self._greeting]
-        for task in accepting:
+        for accepting in self._tasks[:1]:
+            await accepting.end()
+        greeting = list(self._greeting)
+        for task in greeting:
             task.cancel()
-        await asyncio.gather(*accepting, return_exceptions=True)
+        await asyncio.gather(*greeting, return_exceptions=True)
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -225,8 +230,8 @@ class StompListener:
             connection.cut()
         await self._await_connections()
         for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, *self._greeting, return_exceptions=True)
+            await task.end()
+        await asyncio.gather(*self._greeting, return_exceptions=True)
 
     async def _await_connections(self) -> None:
         """Wait until all are closed, but not for long."""

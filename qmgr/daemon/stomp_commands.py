@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 
@@ -17,6 +18,7 @@ from qmgr.errors import Mistake, MQError, Reason, Unavailable
 from qmgr.infos import Peer
 from qmgr.logged import Outcome, without_waiting
 from qmgr.session import Rights, Session, Sessions
+from qmgr.threads import go_on
 from qmgr.verbs import PutOptions
 
 MAX_BEAT_MS = 10**7  # two hours and more
@@ -93,10 +95,18 @@ class StompCommands:
         """The client has left in order, or is gone: what it has begun is backed out."""
         session, self._session = self._session, None
         if session is not None:
-            self._subscriptions.end(in_order=in_order)
+            try:
+                self._subscriptions.end(in_order=in_order)
+            finally:
+                go_on(partial(self._close, session))
+
+    def _close(self, session: Session) -> None:
+        try:
             closed = session.close_without_waiting()
-            if not isinstance(closed, int):
-                self._connection.do_at_length(closed, lambda lsn: None, "DISCONNECT")
+        except MemoryError:  # nobody else would do it: a thread tries until there is some
+            closed = partial(_close_some_time, session)
+        if not isinstance(closed, int):
+            self._connection.do_at_length(closed, lambda lsn: None, "DISCONNECT")
 
     # ---- CONNECT
 
@@ -203,6 +213,11 @@ class StompCommands:
             raise self._session.quiescing_error()
         if self._shared.ending:
             raise Unavailable("the queue manager is ending; nothing new can begin", reason=Reason.Q_MGR_QUIESCING)
+
+
+def _close_some_time(session: Session) -> int:
+    go_on(session.close)
+    return 0
 
 
 def _stopped() -> MQError:

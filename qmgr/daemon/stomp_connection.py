@@ -14,18 +14,20 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import attrs
 
 from qmgr import sockets
 from qmgr.daemon.hands import Hands
-from qmgr.daemon.loop import Forcer
+from qmgr.daemon.loop import Callback, Forcer
 from qmgr.daemon.stomp_frames import DIALECTS, V12, Dialect, Frame, FrameError, Limits, Parser, encode
 from qmgr.daemon.stomp_times import Times, Timing
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.errors import MQError, Reason, Unavailable
 from qmgr.logged import Outcome
+from qmgr.threads import go_on
 
 HIGH_WATER_BYTES = 256 << 10  # that wait to be sent
 MAX_PENDING = 1000  # actions that wait for a force
@@ -164,6 +166,9 @@ class Connection(asyncio.Protocol):
         self.times.received_at = self._listener.loop.time()
         if self._stranger is not None:
             self._stranger.spoken = True
+        self.safely(self._take, data)
+
+    def _take(self, data: bytes) -> None:
         self._parser.feed(data)
         if not self._working:
             self._do_frames()
@@ -196,6 +201,9 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._paused = False
         self.times.stalled_since = 0.0
+        self.safely(self._go_on)
+
+    def _go_on(self) -> None:
         self._resume()
         if self._commands is not None and not self.closed:
             self._commands.go_on()
@@ -224,8 +232,8 @@ class Connection(asyncio.Protocol):
                 self._do(frame)
             else:
                 times.frame_began = 0.0
+                self.next_turn(self._do_frames)
                 self._working = True
-                self._listener.loop.call_soon(self._do_frames)
         except MQError as exc:
             self.fail(exc, parser.receipt)
         self._ask_for_rest()
@@ -234,8 +242,13 @@ class Connection(asyncio.Protocol):
     def _ask_for_rest(self) -> None:
         """Ask for a force of what was done without a receipt."""
         if self._lsn > self._force_asked and not self.closed:
-            self._force_asked = self._lsn
-            self._listener.forcer.ask(self._lsn, self._on_force)
+            self._ask_force(self._lsn, self._on_force)
+
+    def _ask_force(self, lsn: int, callback: Callback) -> None:
+        """Raises MemoryError: then nothing is asked for."""
+        self._listener.forcer.ask(lsn, lambda error: self.safely(callback, error))
+        if lsn > self._force_asked:
+            self._force_asked = lsn
 
     def _do(self, frame: Frame) -> None:
         """Do one frame. What goes wrong is told to the client, and ends the connection."""
@@ -271,7 +284,10 @@ class Connection(asyncio.Protocol):
         A farewell waits for it too, so that the reply to it comes first.
         """
 
-        def over(lsn: int, error: Exception | None) -> None:
+        lsn = 0
+        error: Exception | None = None
+
+        def over() -> None:
             self._held_up -= 1
             self._pending -= 1
             if error is None:
@@ -282,13 +298,15 @@ class Connection(asyncio.Protocol):
             self._say_farewell()
             self._resume()
 
+        tell = partial(self.next_turn_threadsafe, over)
+
         def run() -> None:
-            lsn, error = 0, None
+            nonlocal lsn, error
             try:
                 lsn = work()
             except Exception as exc:
                 error = exc
-            self.next_turn_threadsafe(lambda: over(lsn, error))
+            go_on(tell)
 
         self._held_up += 1
         self._pending += 1
@@ -305,8 +323,8 @@ class Connection(asyncio.Protocol):
         if not self._is_sender or not self._listener.overrun():
             return False
         if not self._polls:  # other threads end that, and tell nobody
+            self._listener.loop.call_later(OVERRUN_POLL_S, self.safely, self._ask_again)
             self._polls = True
-            self._listener.loop.call_later(OVERRUN_POLL_S, self._ask_again)
         return True
 
     def _ask_again(self) -> None:
@@ -330,8 +348,8 @@ class Connection(asyncio.Protocol):
     def _resume(self) -> None:
         """Take frames again, unless something still forbids it; called when that may be over."""
         if not self._working and not self._reading and not self._stopped():
+            self.next_turn(self._do_frames)
             self._working = True
-            self._listener.loop.call_soon(self._do_frames)
 
     def hold_up(self) -> None:
         """No frame is taken until `accepted`, or the end."""
@@ -366,7 +384,7 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         if not self._out:
-            self._listener.loop.call_soon(self._flush)
+            self.next_turn(self._flush)
         self._out.append(data)
         self._out_size += len(data)
 
@@ -393,9 +411,6 @@ class Connection(asyncio.Protocol):
         if not self._pending and lsn <= self._listener.forcer.safe:
             action()
             return
-        self._pending += 1
-        if lsn > self._force_asked:
-            self._force_asked = lsn
 
         def forced(error: Exception | None) -> None:
             self._pending -= 1
@@ -404,7 +419,8 @@ class Connection(asyncio.Protocol):
             self._on_force(error)
             self._say_farewell()
 
-        self._listener.forcer.ask(lsn, forced)
+        self._ask_force(lsn, forced)
+        self._pending += 1
 
     def _on_force(self, error: Exception | None) -> None:
         """A force is over, or has failed."""
@@ -414,11 +430,25 @@ class Connection(asyncio.Protocol):
             self.fail(error if isinstance(error, MQError) else Unavailable(str(error)))
 
     def next_turn(self, action: Callable[[], None]) -> None:
-        self._listener.loop.call_soon(action)
+        self._listener.loop.call_soon(self.safely, action)
 
     def next_turn_threadsafe(self, action: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._listener.loop.call_soon_threadsafe(action)
+            self._listener.loop.call_soon_threadsafe(self.safely, action)
+
+    def safely(self, action: Callable[..., None], *given: Any) -> None:
+        """Do it in a turn of the loop where nobody else hears of what goes wrong, and the client waits for more.
+
+        What it has left half done is not known, so the client loses its connection.
+        """
+        try:
+            action(*given)
+        except Exception as exc:  # for want of memory, say
+            try:
+                text = f"the queue manager has met an error of its own: {type(exc).__name__}: {exc}"
+                self._listener.report(self.address, _broken(text))
+            finally:
+                self.cut()
 
     # ---- the end
 
@@ -465,9 +495,11 @@ class Connection(asyncio.Protocol):
 
     def cut(self) -> None:
         """Close the connection at once, whatever is on its way."""
-        self._end_session(in_order=False)
-        self._closing = True
-        self._transport.abort()
+        try:
+            self._end_session(in_order=False)
+        finally:
+            self._closing = True
+            self._transport.abort()
 
     def _end_session(self, *, in_order: bool) -> None:
         if not self.closed:

@@ -163,8 +163,8 @@ class Subscription:
     def pump_soon(self) -> None:
         """Pump in the loop's next turn: once, however many acknowledgements came, and after other connections."""
         if not self._pumping:
-            self._pumping = True
             self._channel.next_turn(self.pump)
+            self._pumping = True
 
     def go_on(self) -> None:
         """The client reads again."""

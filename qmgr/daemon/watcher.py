@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from qmgr import sockets
 from qmgr.sockets import Socket
-from qmgr.threads import Thread
+from qmgr.threads import Thread, go_on
 
 
 class Watch:
@@ -23,6 +23,7 @@ class Watch:
         self.gone = False
 
     def note(self) -> None:
+        """Calling it twice is harmless."""
         self.gone = True
         self._call()
 
@@ -42,7 +43,7 @@ class Watcher:
         self._thread.start()
 
     def add(self, sock: Socket, call: Callable[[], object]) -> Watch:
-        """Call `call` once, in the watcher's thread, when the socket is closed by the other end."""
+        """Call `call` in the watcher's thread when the socket is closed by the other end: once, unless it raises."""
         watch = Watch(call)
         with self._lock:
             if not self._ended:
@@ -79,14 +80,19 @@ class Watcher:
             self.remove(sock, watch)
 
     def _run(self) -> None:
-        while True:
-            for key, _ in self._selector.select():
-                if key.data is None:
-                    return
-                with self._lock:
-                    there = self._forget(key.fileobj, key.data)
-                if there:
-                    key.data.note()
+        go_on(self._note_those_gone)
+
+    def _note_those_gone(self) -> bool:
+        """Wait for some, and note them; False: it ends."""
+        for key, _ in self._selector.select():
+            if key.data is None:
+                return False
+            note = key.data.note  # now, as that takes memory
+            with self._lock:
+                there = self._forget(key.fileobj, key.data)
+            if there:
+                go_on(note)  # it is watched no more, so nobody would come back to it
+        return True
 
     def close(self) -> None:
         with self._lock:
