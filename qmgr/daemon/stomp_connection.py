@@ -96,12 +96,24 @@ LOST = _LostTransport()
 
 
 class Connection(asyncio.Protocol):
-    """A client's connection. All of it runs in the loop, but for `next_turn_threadsafe`."""
+    """A client's connection. All of it runs in the loop, but for `next_turn_threadsafe` and `go_on_later`."""
 
     __slots__ = (
         *("address", "certificate", "closed", "dialect", "times", "wall_us"),
-        *("_closing", "_commands", "_farewell", "_force_asked", "_half_closed", "_held_up", "_is_sender", "_listener"),
-        *("_lsn", "_out", "_out_size", "_parser", "_paused", "_pending", "_polls", "_reading", "_refusal", "_socket"),
+        *("_closing", "_commands", "_farewell", "_force_asked", "_goes_on", "_half_closed", "_held_up", "_is_sender"),
+        *(
+            "_listener",
+            "_lsn",
+            "_out",
+            "_out_size",
+            "_parser",
+            "_paused",
+            "_pending",
+            "_polls",
+            "_reading",
+            "_refusal",
+            "_socket",
+        ),
         *("_stranger", "_transport", "_working"),
     )
 
@@ -122,6 +134,7 @@ class Connection(asyncio.Protocol):
         self._held_up = 0  # answers from other threads that are waited for
         self._paused = False  # more than HIGH_WATER_BYTES wait
         self._is_sender = False  # it has sent a SEND
+        self._goes_on = False  # at the next tick, as there was no memory to do so at once
         self._polls = False  # it is asked again soon whether checkpoints keep up
         self._reading = True
         self._working = False  # a turn for more frames is planned
@@ -436,6 +449,9 @@ class Connection(asyncio.Protocol):
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._listener.loop.call_soon_threadsafe(self.safely, action)
 
+    def go_on_later(self) -> None:
+        self._goes_on = True
+
     def safely(self, action: Callable[..., None], *given: Any) -> None:
         """Do it in a turn of the loop where nobody else hears of what goes wrong, and the client waits for more.
 
@@ -516,6 +532,9 @@ class Connection(asyncio.Protocol):
 
     def tick(self, now: float) -> None:
         """Called every so often: is something overdue?"""
+        if self._goes_on:
+            self._goes_on = False
+            self._go_on()
         times, timing = self.times, self.times.timing
         if self._transport is LOST:
             if times.is_over(now):  # it is not known yet who that was

@@ -59,7 +59,10 @@ class Channel(Protocol):
         """Do it when the loop has seen to the others."""
 
     def next_turn_threadsafe(self, action: Callable[[], None]) -> None:
-        """The same for any thread."""
+        """The same for any thread. Raises MemoryError."""
+
+    def go_on_later(self) -> None:
+        """Have all subscriptions go on, a little later. Any thread; needs no memory."""
 
     def fail(self, error: MQError) -> None: ...
 
@@ -213,8 +216,11 @@ class Subscription:
         return min(BATCH, MAX_HELD - group.held, self._prefetch - len(self.sent))
 
     def _wake(self) -> None:
-        """Called by any thread, under the queue manager's lock."""
-        self._channel.next_turn_threadsafe(self.pump)
+        """Called by any thread, under the queue manager's lock: an error here would stop the queue manager."""
+        try:
+            self._channel.next_turn_threadsafe(self.pump)
+        except MemoryError:
+            self._channel.go_on_later()
 
     def _unwatch(self) -> None:
         watch, self._watch = self._watch, None

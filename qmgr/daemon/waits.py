@@ -1,10 +1,10 @@
 """Waits: the get of one socket that waits for a message, and that nobody may wait for any more."""
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from logger.clock import Clock
+from logger.condition import Event
 from qmgr import delivery, sockets, wire
 from qmgr.daemon.client import Client
 from qmgr.daemon.pulse import Pulse
@@ -44,7 +44,7 @@ class Waits:
         its = unit._unit if unit is not None else None
         seconds = check_wait(None if wait == wire.FOR_EVER else wait)
         deadline = None if seconds is None else clock.elapsed_ns() + int(seconds * 1e9)
-        word = threading.Event()
+        word = Event()  # whoever puts sets it, and has no memory to lose for that
 
         def is_given_up() -> bool:
             # After a pause of this process whoever puts may be here before the watcher's thread is.

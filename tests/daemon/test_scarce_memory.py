@@ -27,9 +27,9 @@ from qmgr.session import Session
 from qmgr.threads import go_on
 from tests.daemon.faces import face, listening
 from tests.daemon.raw import Raw
-from tests.daemon.serving import LONG, Served, nobody_is_there, until
+from tests.daemon.serving import LONG, Served, nobody_is_there, until, waits
 from tests.daemon.stomp_world import Server, eventually
-from tests.daemon.test_rounds import all_there, put, slow_force
+from tests.daemon.test_rounds import all_there, get, put, slow_force
 
 
 @pytest.fixture(autouse=True)
@@ -464,3 +464,31 @@ def test_a_stomp_client_that_went_while_there_was_no_memory_gives_back_what_it_h
     eventually(lambda: not server.qm.sessions)
     assert server.counts("A") == {b"x": 1}
     assert server.qm.transactions() == []
+
+
+def test_who_puts_to_the_queue_of_a_stomp_client_that_can_not_be_woken_is_not_concerned(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stopped the queue manager: the put had changed the queue by then. The client gets the message all the same."""
+    with server.client() as one:
+        one.subscribe("A")
+        one.send("B", b"x")  # the subscription is in line by then
+        loop = server.listener._state.loop
+        monkeypatch.setattr(loop, "call_soon_threadsafe", scarce(loop.call_soon_threadsafe, 1))
+        server.qm.put("A", b"y")
+        assert one.message().body == b"y"
+    assert server.qm.refusal is None
+
+
+def test_to_wake_a_get_that_waits_takes_no_memory(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it can't stop the queue manager, whose put has changed the queue by then."""
+    raw = Raw(served.path)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Event, "set", scarce(threading.Event.set, 1000))
+        raw.calls.send(get(wait=LONG))
+        waits(served)
+        served.manager.put("A", b"x")
+    frame, head = raw.calls.receive()
+    assert wire.got_message(frame, head, "A").body == b"x"
+    assert served.manager.refusal is None
+    raw.close()
