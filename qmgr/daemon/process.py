@@ -26,7 +26,7 @@ from qmgr.daemon.wakeups import Wakeups
 from qmgr.errors import IniError
 from qmgr.life import Stage
 from qmgr.manager import QueueManager
-from qmgr.threads import Thread
+from qmgr.threads import Thread, go_on
 
 NOTHING, QUIESCE, IMMEDIATE, KILL = range(4)
 STEPS = {"quiesce": QUIESCE, "immediate": IMMEDIATE, "preemptive": KILL}
@@ -160,13 +160,18 @@ class Daemon:
     def _do(self, name: str, task: Callable[[], None]) -> None:
         """Have the task done by the thread that is there, or by another one where that is at work still."""
 
+        error: BaseException | None = None
+
+        def tell() -> None:
+            self._wakeups.say(Done(name, error))
+
         def run() -> None:
-            error: BaseException | None = None
+            nonlocal error
             try:
                 task()
             except BaseException as exc:
                 error = exc
-            self._wakeups.say(Done(name, error))
+            go_on(tell)  # the main thread waits for that
 
         if not self._last_task:
             Thread(self._do_tasks, "qmgr tasks").start()

@@ -753,6 +753,21 @@ def test_row_69_who_is_to_end_at_once_waits_for_no_quiesce_that_hangs(monkeypatc
     assert waited == [(True, False)]
 
 
+def test_row_57_that_a_task_is_over_is_told_when_there_is_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process stayed for ever, and kept the queue manager from others."""
+    given, failing, really = Given(), ["start", "quiesce", "end"], Wakeups.say
+
+    def say(wakeups: Wakeups, word: object) -> None:
+        if isinstance(word, process.Done) and word.task in failing:
+            failing.remove(word.task)
+            raise MemoryError
+        really(wakeups, word)
+
+    monkeypatch.setattr(Wakeups, "say", say)
+    assert in_main(given, lambda: given.service.on_end_asked("quiesce")) is None
+    assert not failing
+
+
 def test_row_69_a_kill_waits_for_no_disk_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     given, killed, done = Given(), threading.Event(), list[str]()
 
