@@ -101,20 +101,8 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         *("address", "certificate", "closed", "dialect", "times", "wall_us"),
         *("_closing", "_commands", "_farewell", "_force_asked", "_goes_on", "_half_closed", "_held_up", "_is_sender"),
-        *(
-            "_listener",
-            "_lsn",
-            "_out",
-            "_out_size",
-            "_parser",
-            "_paused",
-            "_pending",
-            "_polls",
-            "_reading",
-            "_refusal",
-            "_socket",
-        ),
-        *("_stranger", "_transport", "_working"),
+        *("_listener", "_lsn", "_out", "_out_size", "_parser", "_paused", "_pending", "_polls", "_reading", "_refusal"),
+        *("_socket", "_stranger", "_transport", "_working"),
     )
 
     def __init__(self, listener: ListenerState, stranger: Stranger, refusal: MQError | None = None) -> None:
