@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection as Pipe
@@ -143,6 +144,13 @@ def daemon(path: Path, **options: Any) -> Iterator[Daemon]:
 
 def location(path: Path) -> locations.Location:
     return locations.find(NAME, path)
+
+
+def be_answered(stranger: socket.socket) -> None:
+    """Say what no protocol knows, and wait for the end of the connection, which comes from who has accepted it."""
+    stranger.sendall(b"what nobody speaks\r\n\r\n\0")
+    while stranger.recv(1000):
+        pass
 
 
 def until(true: Callable[[], bool], seconds: float = LONG) -> None:

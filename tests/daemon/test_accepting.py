@@ -13,7 +13,7 @@ from qmgr.configuration import Protocol
 from qmgr.daemon import listeners
 from qmgr.daemon.accepting import QUIET_NS, Hardship
 from tests.daemon.faces import face, listening
-from tests.daemon.serving import LONG, until
+from tests.daemon.serving import LONG, be_answered, until
 
 
 def test_it_is_said_once_until_there_was_none_for_a_while() -> None:
@@ -62,9 +62,7 @@ def test_row_76_a_listener_that_lacks_something_says_so_once_and_accepts_again(
     [(amq, told)] = around.said
     assert (amq, why in told["text"]) == ("AMQ9213", True)
     for one in waiting:
-        one.sendall(b"what nobody speaks\r\n\r\n\0")
-        while one.recv(1000):  # an answer, and the end of the connection
-            pass
+        be_answered(one)
         one.close()
     listener.close()
     around.manager.end("immediate")

@@ -27,7 +27,7 @@ from qmgr.session import Session
 from qmgr.threads import go_on
 from tests.daemon.faces import face, listening
 from tests.daemon.raw import Raw
-from tests.daemon.serving import LONG, Served, nobody_is_there, until, waits
+from tests.daemon.serving import LONG, Served, be_answered, nobody_is_there, until, waits
 from tests.daemon.stomp_world import Server, eventually
 from tests.daemon.test_rounds import all_there, get, put, slow_force
 
@@ -159,9 +159,7 @@ def test_a_listener_accepts_again_that_could_not_even_say_why_it_did_not(
         until(lambda: len(refused) >= 6)
     with socket.create_connection(place, timeout=LONG) as late:
         for one in (early, late):
-            one.sendall(b"what nobody speaks\r\n\r\n\0")
-            while one.recv(1000):  # an answer, and the end of the connection
-                pass
+            be_answered(one)
     early.close()
     listener.close()
     around.manager.end("immediate")

@@ -832,13 +832,19 @@ def test_row_42_a_log_that_was_never_started_wants_its_directory_and_makes_its_f
     assert restarted(disk, log_type=log_type) == [b"put"]
 
 
-def test_an_extent_that_was_let_go_of_stays_gone_after_a_crash() -> None:
-    """Else it could be there again though one behind it is not: before a gap."""
+def with_inactive() -> tuple[SimDisk, Log]:
+    """A linear log with extents that a restart needs no more."""
     disk, log = made(log_type=LogType.LINEAR)
     for _ in range(10):
         log.force(append(log, bytes(EXTENT // 2)))
         log.make_primaries()
         log.move_head(log.durable, log.durable)
+    return disk, log
+
+
+def test_an_extent_that_was_let_go_of_stays_gone_after_a_crash() -> None:
+    """Else it could be there again though one behind it is not: before a gap."""
+    disk, log = with_inactive()
     let_go = log.inactive()
     assert len(let_go) > 3
     for sequence in let_go:
@@ -851,11 +857,7 @@ def test_an_extent_that_was_let_go_of_stays_gone_after_a_crash() -> None:
 
 
 def test_of_secondaries_and_of_extents_kept_for_reuse_no_more_go_than_are_asked_for() -> None:
-    disk, log = made(log_type=LogType.LINEAR)
-    for _ in range(10):
-        log.force(append(log, bytes(EXTENT // 2)))
-        log.make_primaries()
-        log.move_head(log.durable, log.durable)
+    disk, log = with_inactive()
     while not log.release_secondary():
         assert log.grow()
     assert log.grow()
