@@ -714,7 +714,7 @@ class FullLife:
             self.note("short batch")
             expected = self.cut_short(model, base, moves, mover, unit, lambda of: chosen(of)[: len(got)])
         if self.did.get("rolled back for room", 0) > gone:
-            self.check_got(got, base, unit, [*between[-1:], model][0], chosen if requeue and enabled else None)
+            self.check_got(got, base, unit, [*between[-1:], model][0], chosen if requeue and enabled else None, unit)
             return
         mine, found = [msg.seen() for msg in expected], [seen(m) for m in got]
         if mine != found:
@@ -727,10 +727,12 @@ class FullLife:
         unit: Hashable,
         before: FullModel,
         chosen: Callable[[FullModel], list[Msg]] | None,
+        mover: Hashable,
     ) -> None:
         """A get during which units were backed out: what came was there before, or after that.
 
-        Of what that has given back it may have moved some away: `chosen` says what the get would take, if it moves any.
+        Of what that has given back it may have moved some away, in the unit `mover`: `chosen` says what the get would
+        take, if it moves any.
         """
         after = before.copy()
         gone = [key for key in after.units if key not in self.model.units]
@@ -744,7 +746,7 @@ class FullLife:
             for done in range(1, len(moves) + 1):
                 some = after.copy()
                 for move in moves[:done]:
-                    some.move(queue, self.again(some, queue, move), unit if unit not in gone else None)
+                    some.move(queue, self.again(some, queue, move), mover if mover not in gone else None)
                 self.take(some, got, queue, unit, gone)
                 if not some.differs(found, now):
                     self.settle_on(some)
@@ -939,10 +941,19 @@ class FullLife:
             self.qm.force(force)
             return list(found)
 
+        gone = self.did.get("rolled back for room", 0)
         found = self.call(f"deliver {base} {limit}", real, *between, after, may=may, must=not enabled, forces=False)
         if isinstance(found, Refused):
             if moves:
                 self.adopt(base, moves, None, found)
+            return
+        if self.did.get("rolled back for room", 0) > gone:
+            came = [one.message for one in found]
+            before = [*between[-1:], model][0]
+            self.check_got(came, base, "client", before, lambda of: of.find(base, limit, lambda m: True), None)
+            taken = self.model.units["client"].gets
+            for (_, msg), one in zip(taken[len(taken) - len(found) :], found, strict=True):
+                self.held[msg.number] = one
             return
         if [seen(one.message) for one in found] != [msg.seen() for msg in expected[: len(found)]] or (
             len(found) < len(expected) and not found
