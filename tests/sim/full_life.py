@@ -8,6 +8,7 @@ may leave of it.
 import contextlib
 import random
 from collections.abc import Callable, Hashable
+from itertools import product
 from typing import Any
 
 import attrs
@@ -697,8 +698,12 @@ class FullLife:
             fewer.get(base, chosen(fewer)[:some])
             shorter.append(fewer)
         answer = self.call(text, real, *between, *shorter, after, may=may, must=must, unit=unit, forces=forces)
+        rolled_back = self.did.get("rolled back for room", 0) > gone
+        last = [*between[-1:], model][0]
         if isinstance(answer, Refused):
-            if moves:
+            if answer.reason == NO_MESSAGE and rolled_back:
+                self.check_got([], base, unit, last, chosen if requeue and enabled else None, {unit, mover})
+            elif moves:
                 self.adopt(base, moves, mover, answer)
             if answer.reason == GONE:  # perhaps when it had them already
                 numbers = {msg.number for msg in (*expected, *(move[0] for move in moves))}
@@ -713,8 +718,8 @@ class FullLife:
         if len(got) < len(expected) and (many or limit > 1) and (got or not expected):
             self.note("short batch")
             expected = self.cut_short(model, base, moves, mover, unit, lambda of: chosen(of)[: len(got)])
-        if self.did.get("rolled back for room", 0) > gone:
-            self.check_got(got, base, unit, [*between[-1:], model][0], chosen if requeue and enabled else None, unit)
+        if rolled_back:
+            self.check_got(got, base, unit, last, chosen if requeue and enabled else None, {unit, mover})
             return
         mine, found = [msg.seen() for msg in expected], [seen(m) for m in got]
         if mine != found:
@@ -727,12 +732,12 @@ class FullLife:
         unit: Hashable,
         before: FullModel,
         chosen: Callable[[FullModel], list[Msg]] | None,
-        mover: Hashable,
+        movers: set[Hashable],
     ) -> None:
         """A get during which units were backed out: what came was there before, or after that.
 
-        Of what that has given back it may have moved some away, in the unit `mover`: `chosen` says what the get would
-        take, if it moves any.
+        Of what that has given back it may have moved some away, in one of the units `movers`: `chosen` says what the
+        get would take, if it moves any.
         """
         after = before.copy()
         gone = [key for key in after.units if key not in self.model.units]
@@ -743,7 +748,7 @@ class FullLife:
         moves = moved.moves(queue, lambda: chosen(moved), self.depths())[0] if chosen is not None else []
         if moves:
             now, found = self.look_at_clock(), self.observe(self.qm)
-            for done in range(1, len(moves) + 1):
+            for mover, done in product(movers, range(1, len(moves) + 1)):
                 some = after.copy()
                 for move in moves[:done]:
                     some.move(queue, self.again(some, queue, move), mover if mover not in gone else None)
@@ -950,7 +955,7 @@ class FullLife:
         if self.did.get("rolled back for room", 0) > gone:
             came = [one.message for one in found]
             before = [*between[-1:], model][0]
-            self.check_got(came, base, "client", before, lambda of: of.find(base, limit, lambda m: True), None)
+            self.check_got(came, base, "client", before, lambda of: of.find(base, limit, lambda m: True), {None})
             taken = self.model.units["client"].gets
             for (_, msg), one in zip(taken[len(taken) - len(found) :], found, strict=True):
                 self.held[msg.number] = one
