@@ -214,15 +214,19 @@ def read_with_history(disk: Disk, config: LogConfig) -> tuple[ControlState, LogR
     And, of a linear log, the look by which that was found: an extent before it may be there, and was not readable then.
     """
     state, reader = read_only(disk, config.path)
-    sequence = state.head // state.extent_bytes
-    seen = None
-    if state.log_type is LogType.LINEAR:
-        reader.close()
-        seen = history_of(disk, config, state)
-        seen.places()
-        sequence = seen.reaches_back_to(sequence)
-        reader = history_of(disk, config, state).reader(state)  # which looks again, and may find more by then
-    return state, reader, sequence * state.extent_bytes, seen
+    if state.log_type is not LogType.LINEAR:
+        return state, reader, state.head // state.extent_bytes * state.extent_bytes, None
+    reader.close()
+    return state, *read_history(disk, config, state)
+
+
+def read_history(disk: Disk, config: LogConfig, state: ControlState) -> tuple[LogReader, int, History]:
+    """As `read_with_history` of a linear log of which `state` is known, perhaps from no control file."""
+    seen = history_of(disk, config, state)
+    seen.places()
+    sequence = seen.reaches_back_to(state.head // state.extent_bytes)
+    reader = history_of(disk, config, state).reader(state)  # which looks again, and may find more by then
+    return reader, sequence * state.extent_bytes, seen
 
 
 def read_only(disk: Disk, directory: str) -> tuple[ControlState, LogReader]:

@@ -78,8 +78,11 @@ class Evidence:
         self._extent_bytes = extent_bytes
         self.paths = paths
 
-    def follow(self, start: int, durable: int, epoch_from: EpochFrom) -> "Chain":
-        """Read the records from LSN `start`, as a restart would, up to where they end or are damaged."""
+    def follow(self, start: int, durable: int, epoch_from: EpochFrom, *, resync: bool = False) -> "Chain":
+        """Read the records from LSN `start`, as a restart would, up to where they end or are damaged.
+
+        With `resync` the rest of one may come first.
+        """
         opened: dict[int, File] = {}
 
         def open_extent(sequence: int) -> File | None:
@@ -101,7 +104,7 @@ class Evidence:
         )
         damage, count, last = None, 0, 0
         try:
-            for record in reader.records(start, durable=durable):
+            for record in reader.records(start, durable=durable, resync=resync):
                 count, last = count + 1, record.kind
         except LaterFormat:
             raise

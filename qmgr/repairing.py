@@ -269,10 +269,7 @@ def _images(
     None where the log lacks images or definitions. Raises OSError where it is an extent that may have them which can't
     be read.
     """
-    try:
-        _, reader, start, seen = at_rest.read_with_history(disk, config.log)
-    except LogDamaged:
-        return None
+    reader, start, seen = at_rest.read_history(disk, config.log, state)
     with contextlib.closing(reader):
         size = state.extent_bytes
         try:
@@ -287,8 +284,7 @@ def _images(
             return None
     lacking = [place for _, place in found.queues.values() if place is None or place.media < start]
     if lacking or not found.complete:
-        if seen is not None:
-            seen.refuse_unread(start // size - 1)
+        seen.refuse_unread(start // size - 1)
         return None
     head = min([found.until, *found.begun.values()])  # it may be before the head that the log has now
     return lambda: _checkpoint_of(disk, location, config, state, found), head
@@ -300,7 +296,7 @@ def _checkpoint_of(disk: Disk, location: Location, config: Config, state: Contro
     found.counters["segment"] = max(found.counters["segment"], counters["segment"])
     buffers = config.tuning.default_q_buffer_size, config.tuning.default_pq_buffer_size
     like = Resource(disk, location.queues, state.log_id, lambda: None, buffers, imaged=True)
-    _, reader, _, _ = at_rest.read_with_history(disk, config.log)
+    reader, _, _ = at_rest.read_history(disk, config.log, state)
     with contextlib.closing(reader):
         rebuild = rebuilt(found, like, reader)
     try:

@@ -21,7 +21,7 @@ from logger.config import LogConfig, LogType
 from logger.control import ControlState
 from logger.disk import PAGE, Disk
 from logger.errors import LaterFormat
-from logger.forensics import Chain, Evidence, extent_files, most_common
+from logger.forensics import Chain, EpochFrom, Evidence, extent_files, most_common
 from logger.frame import END, FILL, PAD
 from logger.whole_files import read_whole
 from recovery import checkpoint
@@ -241,8 +241,7 @@ class _Examiner:
                 if self._is_followed(evidence, one.found, chain, state):
                     return End(one, chain)
                 unfollowed = unfollowed or End(one, chain)
-        made = self._of_images(evidence, state) if state is not None else self._of_first_record(evidence, state)
-        return made or unfollowed
+        return self._of_images(evidence, state) or unfollowed
 
     def _is_followed(self, evidence: Evidence, one: Checkpoint, chain: Chain, state: ControlState | None) -> bool:
         """Does the log go on from this checkpoint? Not from an older copy that the log does not reach back to."""
@@ -250,14 +249,51 @@ class _Examiner:
             return True
         return next(evidence.frames(one.head), None) is None
 
-    def _of_images(self, evidence: Evidence, state: ControlState) -> End | None:
+    def _of_images(self, evidence: Evidence, state: ControlState | None) -> End | None:
         """The end of a linear log, with a checkpoint there that is made of its media images; None where these lack.
 
         A circular log has none: it has to be all there.
         """
-        if state.log_type is LogType.CIRCULAR:
+        if self.placed.circular:
             return self._of_first_record(evidence, state)
-        chain = self._follow(evidence, self._empty(state.head, 0), state)
+        if state is not None:
+            chain = self._follow(evidence, self._empty(state.head, 0), state)
+            return self._with_images(state, chain)
+        return self._of_images_without_control(evidence) or self._of_first_record(evidence, state)
+
+    def _of_images_without_control(self, evidence: Evidence) -> End | None:
+        """As `_of_images` where nothing says from where on a restart needs the log.
+
+        Damage before the images loses nothing, so what lies behind the last damage is asked last, and goes before.
+        """
+        found, start = None, min(self.placed.here, default=0)
+        while start:
+            begin = self._empty(start * self.extent_bytes, 0)
+            chain = self._follow(evidence, begin, None, resync=True)
+            found = self._with_images(self._supposed(evidence, chain), chain) or found
+            if chain.damage is None:
+                break
+            behind = max(start, chain.end // self.extent_bytes)
+            start = min((sequence for sequence in self.placed.here if sequence > behind), default=0)
+        return found
+
+    def _supposed(self, evidence: Evidence, chain: Chain) -> ControlState:
+        """What a control file would say of a linear log that is read from the beginning of the chain to its end."""
+        begins, epoch = self._epochs(evidence, chain.start)
+        return ControlState(
+            log_id=self.log_id,
+            log_type=LogType.LINEAR,
+            extent_bytes=self.extent_bytes,
+            epoch=epoch,
+            epoch_from=begins,
+            head=chain.start,
+            checkpoint=chain.start,
+            durable=chain.end,
+            clean_end=0,
+            extents=(),
+        )
+
+    def _with_images(self, state: ControlState, chain: Chain) -> End | None:
         found = self.images(state, chain.end)
         if found is None:
             return None
@@ -292,23 +328,29 @@ class _Examiner:
             units={},
         )
 
-    def _follow(self, evidence: Evidence, one: Checkpoint, state: ControlState | None) -> Chain:
+    def _follow(
+        self, evidence: Evidence, one: Checkpoint, state: ControlState | None, *, resync: bool = False
+    ) -> Chain:
         """The records from a checkpoint on. One that can't be used is a witness too of what was durable."""
         durable = max([one.durable, *(each.found.durable for each in self.checkpoints)])
         if state is not None:
             durable = max(durable, state.durable, state.clean_end)
             return evidence.follow(one.head, durable, (state.epoch_from, state.epoch))
-        witnesses = self._witnesses([])
+        epochs = self._epochs(evidence, one.head)
         durable_beyond = 0
-        for each in evidence.frames(one.head):
-            witnesses.append((each.epoch, each.durable or each.lsn))
-        epoch = max((epoch for epoch, _ in witnesses), default=0)
-        epochs = min((at for k, at in witnesses if k == epoch), default=one.head), epoch
-        chain = evidence.follow(one.head, durable, epochs)
+        chain = evidence.follow(one.head, durable, epochs, resync=resync)
         for each in evidence.frames(chain.end):  # an extent that is missing hides these from a reader
-            if each.epoch >= chain.epoch and (each.lsn < epochs[0] or each.epoch >= epoch):
+            if each.epoch >= chain.epoch and (each.lsn < epochs[0] or each.epoch >= epochs[1]):
                 durable_beyond = max(durable_beyond, each.durable)
-        return evidence.follow(one.head, durable_beyond, epochs) if durable_beyond > chain.end else chain
+        if durable_beyond > chain.end:
+            return evidence.follow(one.head, durable_beyond, epochs, resync=resync)
+        return chain
+
+    def _epochs(self, evidence: Evidence, start: int) -> EpochFrom:
+        """Where the latest epoch began, and its number, by what there is from the LSN `start` on."""
+        witnesses = self._witnesses([(each.epoch, each.durable or each.lsn) for each in evidence.frames(start)])
+        epoch = max((epoch for epoch, _ in witnesses), default=0)
+        return min((at for k, at in witnesses if k == epoch), default=start), epoch
 
     def _no_end(self, state: ControlState | None) -> Refused:
         """What to raise where the log goes on from no checkpoint; notes why."""

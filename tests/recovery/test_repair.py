@@ -686,6 +686,45 @@ def test_checkpoints_lost_images_there() -> None:
         mended(life, "checkpoints_lost_images_there", life.model)
 
 
+@pytest.mark.parametrize("damage", ["", "before", "gap", "behind"])
+def test_checkpoints_and_control_file_lost_images_there(damage: str) -> None:
+    """Nothing says where the log begins that a restart needs: the images do."""
+    life = Life(LINEAR)
+    born(life)
+    laps(life, 1.8)
+    old = life.begin(XID)  # it is older than the images
+    life.put("A", unit=old, size=700)
+    life.get("B", unit=old)
+    life.prepare(old)
+    life.checkpoint()
+    kept = control.read(life.disk, CONTROL)[1].head // control.read(life.disk, CONTROL)[1].extent_bytes
+    laps(life, 1.2)
+    life.qm.record_image()
+    imaged = life.qm.status().log.tail
+    size = control.read(life.disk, CONTROL)[1].extent_bytes
+    while life.qm.status().log.tail < imaged + 2 * size:
+        life.put("A", size=9000)
+    life.checkpoint()
+    early, place = life.model.copy(), life.qm.status().log.tail
+    while life.qm.status().log.tail < place + 2 * size:
+        life.put("B", size=9000)
+    model = as_it_was(life)
+    for path in (CONTROL, NEWEST, PREVIOUS):
+        life.disk.remove(path)
+    if damage == "before":  # what has no part of what the images need
+        flip(life, path_of(kept - 2), DATA + 2000)
+    elif damage == "gap":
+        life.disk.remove(path_of(kept - 2))
+    elif damage == "behind":
+        flip(life, path_of(place // size - 1), DATA + place % size + 60)
+    assert "is missing" in refused_by_start(life)
+    if damage == "behind":
+        loses_what_is_accepted(life, early, "checkpoints_lost_images_there", place)
+    else:
+        done = mended(life, "checkpoints_lost_images_there", model)
+        assert rows(done) == {"control_missing", "checkpoints_lost_images_there"}
+
+
 def test_what_the_disk_can_not_read_just_once_is_no_lack_of_images() -> None:
     """With that sentence a backup would be restored, where the next try loses nothing."""
     life = Life(LINEAR)
@@ -1513,6 +1552,11 @@ def no_checkpoints(past: Past, life: Life) -> None:
         poke(life, path, 60, b"????")
 
 
+def no_control_and_no_checkpoints(past: Past, life: Life) -> None:
+    no_control(past, life)
+    no_checkpoints(past, life)
+
+
 BLOWS = [
     ("circular-killed", no_control),
     ("circular-killed", torn_control),
@@ -1526,6 +1570,7 @@ BLOWS = [
     ("linear-killed", one_missing),
     ("linear-killed", one_flipped),
     ("linear-killed", no_checkpoints),
+    ("linear-killed", no_control_and_no_checkpoints),
 ]
 every_blow = pytest.mark.parametrize(("case", "blow"), BLOWS, ids=lambda it: getattr(it, "__name__", it))
 
