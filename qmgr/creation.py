@@ -396,9 +396,25 @@ def _remove_if_empty(disk: Disk, path: str) -> None:
 
 
 def keep_deleted(disk: Disk, location: Location) -> None:
-    """Make a deletion durable before anybody hears of it: the process that made it may have been killed too early."""
+    """Make a deletion durable before anybody hears of it: the process that made it may have been killed too early.
+
+    Or have failed where all that it had left was the lock, which nobody needs.
+    """
+    with contextlib.suppress(OSError, MQError):  # somebody else has it
+        if disk.list(location.data_dir) == [LOG_LOCK] and not _is_listed(disk, location):
+            lock = own(disk, location, None, command="dltmqm")
+            try:
+                _remove_locks(disk, [location.data_dir], location.data_dir)
+                remove_empty(disk, [location.data_dir])
+            finally:
+                lock.release()
     for path in (location.deleted_ini, location.data_dir):
         keep_removed(disk, path)
+
+
+def _is_listed(disk: Disk, location: Location) -> bool:
+    """Does mqs.ini list it still? Then the directory may be where its file system will be mounted."""
+    return mqsini.read(disk, f"{location.data_root}/mqs.ini").find(location.name) is not None
 
 
 def keep_removed(disk: Disk, path: str) -> None:

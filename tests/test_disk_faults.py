@@ -809,6 +809,10 @@ def test_a_deletion_that_failed_anywhere_is_repeated() -> None:
                 qmgr.start(NAME, data_path=DATA, disk=disk, clock=SimClock())
         if disk.exists(f"{location}/qm.ini.deleted") or disk.exists(f"{location}/qm.ini"):
             qmgr.delete(NAME, data_path=DATA, disk=disk)
+        else:
+            with pytest.raises(qmgr.Unavailable, match="there is no queue manager"):
+                qmgr.delete(NAME, data_path=DATA, disk=disk)
+        assert not [path for path in disk.files() if NAME in path]
         qmgr.create(NAME, data_path=DATA, log_path=LOG, disk=disk, clock=SimClock())
         with qmgr.start(NAME, data_path=DATA, disk=disk, clock=SimClock(), background=False) as qm:
             assert qm.queues() == []
