@@ -355,7 +355,7 @@ class _Examiner:
     def _no_end(self, state: ControlState | None) -> Refused:
         """What to raise where the log goes on from no checkpoint; notes why."""
         if not self.checkpoints:
-            return self.refuse("checkpoints_lost", f"{self.data_dir}/{checkpoint.NAME}")
+            return self.refuse("checkpoints_lost", f"{self.data_dir}/{checkpoint.NAME}", self._never_used(state))
         newest = self.checkpoints[0].found
         chain = self._follow(self.placed.evidence(), newest, state)
         self.placed.note_bad(state, newest.head // self.extent_bytes, chain.stopped)
@@ -364,6 +364,12 @@ class _Examiner:
             return self.refuse("checkpoints_lost", f"{self.data_dir}/{checkpoint.NAME}", text)
         text = f"it can be read up to {lsn.text(chain.end)}, the checkpoint is that of {lsn.text(newest.lsn)}"
         return self.refuse("damaged_before_the_checkpoint", self.active, text)
+
+    def _never_used(self, state: ControlState | None) -> str:
+        """What to say of a log that seems to have had no record ever: one that was wiped looks the same; else ""."""
+        if state is None or state.durable > self.extent_bytes or next(self.placed.evidence().frames(0), None):
+            return ""
+        return "its log has no record: if it was never used, delete it and create it again"
 
     # ---- the plan
 

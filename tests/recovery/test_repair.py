@@ -30,6 +30,7 @@ from recovery.diagnosis import TABLE, Lost, WriteBytes, WriteMade
 from recovery.records import Kind
 from tests.conftest import SOAK
 from tests.model import Model
+from tests.sim.clock import SimClock
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.life import DATA as DATA_PATH
 from tests.sim.life import LOG as LOG_PATH
@@ -655,6 +656,40 @@ def test_checkpoints_lost() -> None:
     for path in (NEWEST, PREVIOUS):
         life.disk.remove(path)
     refused(life, "checkpoints_lost", says="restore data and log from one backup")
+    assert "create it again" not in "\n".join(check(life).lines())
+
+
+@pytest.mark.parametrize("setup", [CIRCULAR, LINEAR], ids=["circular", "linear"])
+@pytest.mark.parametrize("effects", [0, 4])
+def test_checkpoints_lost_of_one_that_was_never_used(setup: Setup, effects: int) -> None:
+    """Created, or killed in its first start."""
+    life = Life(setup)
+    life.create()
+    if effects:
+        life.disk.crash_after(effects)
+        with pytest.raises(SimCrash):
+            life.start()
+        life.disk = life.disk.crash(KEEP_ALL)
+    for path in (NEWEST, PREVIOUS):
+        if life.disk.exists(path):
+            life.disk.remove(path)
+    refused(life, "checkpoints_lost", says="its log has no record: if it was never used, delete it and create it again")
+
+
+def test_checkpoints_lost_attributes_of_its_creation_are_lost_with_them() -> None:
+    disk, clock = SimDisk(), SimClock()
+    where = {"data_path": DATA_PATH, "disk": disk, "clock": clock}
+    qmgr.create(NAME, log_path=LOG_PATH, log_file_pages=64, attributes={"dead_letter_queue": "DEAD"}, **where)
+    with qmgr.start(NAME, background=False, **where) as qm:
+        assert qm.attributes.dead_letter_queue == "DEAD"
+        qm.define_queue("A")
+    for path in (NEWEST, PREVIOUS):
+        disk.remove(path)
+    done = repairing.repair(NAME, **where)
+    assert any(line.startswith("Lost: ") and "was created with" in line for line in done.lines())
+    with qmgr.start(NAME, background=False, **where) as qm:
+        assert not qm.attributes.dead_letter_queue
+        assert [queue.name for queue in qm.queues()] == ["A"]
 
 
 def test_checkpoints_lost_images_there() -> None:
