@@ -73,6 +73,12 @@ MESSAGES = {
     "AMQ9017": ("W", "Puts are refused, so that checkpoints can be written: {text}"),
     "AMQ9016": ("E", "Clients that have to say who they are will be refused: {text}"),
     "AMQ9014": ("W", "The archive of the log of queue manager {qmgr!r} is away: {text}."),
+    "AMQ9019": (
+        "W",
+        "Work at the archive {path} has waited for {count} seconds: as long as it does no extent is archived, "
+        "compressed or removed, and an end or a start of the queue manager waits too. See whether its file system "
+        "hangs.",
+    ),
     "AMQ9013": (
         "W",
         "Log extent {path} was cut or is damaged, so nothing was done with it: what is needed of it can't be recovered "

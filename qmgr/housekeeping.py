@@ -4,7 +4,7 @@ With a thread of its own it works while calls go on; without one (in a simulatio
 done with theirs, so that a whole life is one sequence of steps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from logger.condition import Event
 from logger.errors import LogError
@@ -33,9 +33,10 @@ class Housekeeper:
         *,
         expiry_seconds: int,
         sync_ms: int,
-        chores: Callable[[], None],
+        chores: Mapping[str, Callable[[], None]],
         on_failure: Callable[[BaseException], None],
     ) -> None:
+        """`chores`: what may take long, each by the name of its thread."""
         self._engine = engine
         self._checkpointer = engine.checkpointer
         self._disk_space = disk_space
@@ -49,7 +50,7 @@ class Housekeeper:
         # When the log was last synced, expired messages were removed, and chores were done:
         self._synced_ns = self._swept_ns = self._looked_ns = clock.elapsed_ns()
         self._chores = chores
-        self._chores_thread: Worker | None = None
+        self._chore_threads: dict[str, Worker] = {}
         self._on_failure = on_failure
         self._wake = Event()
         self._ending = False
@@ -80,13 +81,13 @@ class Housekeeper:
         elif self._thread is None and self._timed():
             self.work()
 
-    def stop(self) -> None:
-        """No more work after this."""
+    def stop(self, meanwhile: Callable[[], None]) -> None:
+        """No more work after this. `meanwhile` is called about once a second until there is none."""
         self._ending = True
         self._wake.set()
-        for thread in (self._thread, self._chores_thread, self.checkpoints.thread):
+        for thread in (self._thread, *self._chore_threads.values(), self.checkpoints.thread):
             if thread is not None:
-                thread.await_end()
+                thread.await_end(meanwhile)
 
     def _run(self) -> None:
         while not self._ending:
@@ -129,13 +130,14 @@ class Housekeeper:
         )
 
     def _do_chores(self) -> None:
-        """Media images and the archive, in a thread of their own since they may take long."""
-        if self._thread is None:
-            self._chores()
-        elif self._chores_thread is None or not self._chores_thread.is_alive():
-            thread = Worker(self._chores, f"CHORES-{self._engine.name}")
-            thread.start()  # where there are too many already it raises: nobody is to wait for this one
-            self._chores_thread = thread
+        """Media images and the archive, in threads of their own since they may take long, and one of them may hang."""
+        for name, call in self._chores.items():
+            if self._thread is None:
+                call()
+            elif name not in self._chore_threads or not self._chore_threads[name].is_alive():
+                thread = Worker(call, f"{name}-{self._engine.name}")
+                thread.start()  # where there are too many already it raises: nobody is to wait for this one
+                self._chore_threads[name] = thread
 
     def work(self) -> None:
         """Do what is due. What goes wrong with a checkpoint is said, and is no reason for a call to fail."""

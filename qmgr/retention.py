@@ -28,8 +28,9 @@ from logger.extent import linear_number, number_of
 from logger.history import History, extent_number
 from logger.log import Log
 from logger.notices import ArchivedNotices
-from logger.progress import Progress
+from logger.progress import GiveWay, Progress
 from logger.whole_files import make_dirs
+from qmgr.archive_watch import ArchiveWatch
 from qmgr.engine import Engine
 from qmgr.errorlog import ErrorLog
 from qmgr.errors import IniError, MediaNotSupported, Mistake, ObjectInUse, Reason, Unavailable, quoted
@@ -56,12 +57,14 @@ class Retention:
         errors: ErrorLog,
         management: LogManagement,
         policy: ArchivePolicy,
+        watch: ArchiveWatch,
     ) -> None:
         self._engine = engine
+        self._watch = watch
         self.needs = needs
         self.indexing = indexing
         self._log: Log = engine.log
-        self._disk = disk = engine.state.disk
+        self._disk = engine.state.disk
         self._clock = engine.clock
         self._errors = errors
         self._management = management
@@ -80,20 +83,26 @@ class Retention:
         self._archive_unseen = False  # the archive could not be looked at since the start
         self._archive_sizes: dict[int, int] = {}  # by sequence: what it has for media recovery, as of the last look
         if self._linear:
-            self._check_archive(disk, config.archive_directory, active_path(config.path))
-            self._history = engine.log.history()
-            self._remember_undone()
-            self._name_old_archives()
-            self.away = engine.log.archive_away()
-            if self.away:
-                errors.say("AMQ9014", text=self.away)
-            self._undelivered = Undelivered(engine, self._history, needs, indexing)
-            self._archive = Archive(disk, self._history, config.archive_directory)
-            self._notices = ArchivedNotices(disk, config.path, engine.log.state.log_id)
-            self._notices.forget_from(engine.log.buffer.tail // config.extent_bytes)
-            if policy.compress_after is not None:
-                self._try_codec()
-            self.look_at_archive()
+            with watch.at_work():
+                self._open_archive()
+
+    def _open_archive(self) -> None:
+        """Look at the archive for the first time."""
+        engine, disk, config = self._engine, self._disk, self._log.config
+        self._check_archive(disk, config.archive_directory, active_path(config.path))
+        self._history = engine.log.history()
+        self._remember_undone()
+        self._name_old_archives()
+        self.away = engine.log.archive_away()
+        if self.away:
+            self._errors.say("AMQ9014", text=self.away)
+        self._undelivered = Undelivered(engine, self._history, self.needs, self.indexing)
+        self._archive = Archive(disk, self._history, config.archive_directory)
+        self._notices = ArchivedNotices(disk, config.path, engine.log.state.log_id)
+        self._notices.forget_from(engine.log.buffer.tail // config.extent_bytes)
+        if self._policy.compress_after is not None:
+            self._try_codec()
+        self.look_at_archive()
 
     def _check_archive(self, disk: Disk, archive: str, active: str) -> None:
         """Raises IniError where archive and active directory lie in each other: both would be lost together."""
@@ -256,7 +265,7 @@ class Retention:
             return
         worked = False
         try:
-            with self._working:
+            with self._watch.at_work(), self._working:
                 self._check_archive_seen()
                 now_us = self._clock.wall_us()
                 kept = self._archive.apply_policy(
@@ -265,7 +274,7 @@ class Retention:
                     active_from=self.needs.needed_from()["restart"],
                     needed_from=lambda: self._undelivered.needed_to_remove(policy.remove_after or 0, now_us),
                     still_needed_from=self.needs.needed_from,
-                    give_way=pace_of(self._engine),
+                    give_way=self._pace(),
                     removing=self.needs.deciding,
                 )
             worked = any(outcome.done for outcome in kept.values())
@@ -282,6 +291,16 @@ class Retention:
         took = self._clock.elapsed_ns() - now
         rest = POLICY_INTERVAL_NS if worked else max(POLICY_INTERVAL_NS, min(REST_FACTOR * took, MAX_REST_NS))
         self._next_look_ns = now + took + rest
+
+    def _pace(self) -> GiveWay:
+        """What work at the archive calls after each piece of it."""
+        give_way = pace_of(self._engine)
+
+        def step() -> None:
+            self._watch.step()
+            give_way()
+
+        return step
 
     def _name_damaged(self, outcome: Outcome) -> None:
         """Say once of each extent that it was passed over because it is damaged."""
@@ -319,16 +338,17 @@ class Retention:
         if not self._working.acquire(blocking=False):
             raise ObjectInUse("log extents are being archived, compressed or removed already; try again later")
         try:
-            plan = self.plan(action, older_than)
-            # The oldest message does not become older while this goes on, so only the others are asked again.
-            outcome = self._archive.run(
-                plan,
-                progress=progress,
-                give_way=pace_of(self._engine),
-                needed_from=self.needs.needed_from,
-                removing=self.needs.deciding,
-            )
-            self.look_at_archive()
+            with self._watch.at_work():
+                plan = self.plan(action, older_than)
+                # The oldest message does not become older while this goes on, so only the others are asked again.
+                outcome = self._archive.run(
+                    plan,
+                    progress=progress,
+                    give_way=self._pace(),
+                    needed_from=self.needs.needed_from,
+                    removing=self.needs.deciding,
+                )
+                self.look_at_archive()
             return outcome
         except Ending:
             self._engine.check()
@@ -381,7 +401,7 @@ class Retention:
         """
         if self._linear:
             active = active_path(self._log.config.path) + "/"
-            with contextlib.suppress(LogError, OSError):
+            with contextlib.suppress(LogError, OSError), self._watch.at_work():
                 places = self._log.history().places_from(self._media_lsn() // self._log.state.extent_bytes)
                 self._archive_sizes = {s: one.size for s, one in places.items() if not one.path.startswith(active)}
 

@@ -18,6 +18,7 @@ from logger.errors import LogClosed, LogError, NotAsConfigured
 from logger.force import TRIES
 from logger.whole_files import read_whole
 from qmgr import autoconfig, ini
+from qmgr.archive_watch import ArchiveWatch
 from qmgr.checkpoints import Checkpoints
 from qmgr.disk_space import DiskSpace
 from qmgr.due import SteadyClock
@@ -205,7 +206,12 @@ class Running(ABC):
         self._engine.count_promises()
         needs = LogNeeds(self._engine)
         indexing = ExtentIndexing(self._engine, needs)
-        self._retention = Retention(self._engine, needs, indexing, errors, config.log_management, config.log_archive)
+        archive = config.log.archive_directory
+        self._archive_watch = watch = ArchiveWatch(clock, lambda s: self.say("AMQ9019", path=archive, count=s))
+        with watch.looked_at() if background and self._linear else contextlib.nullcontext():
+            self._retention = Retention(
+                self._engine, needs, indexing, errors, config.log_management, config.log_archive, watch
+            )
         disk_space = DiskSpace(self._engine)
         checkpoints = Checkpoints(self._engine, self._retention, disk_space, errors, self._fail)
         log_space = LogSpace(self._engine, disk_space, checkpoints, errors)
@@ -217,7 +223,7 @@ class Running(ABC):
             errors,
             expiry_seconds=tuning.expiry_interval,
             sync_ms=config.log.sync_interval_ms if config.log.sync is LogSync.INTERVAL else 0,
-            chores=lambda: self._chores(background),
+            chores={"CHORES": self._chores, "ARCHIVE": lambda: self._keep_extents_of_age(background)},
             on_failure=self._fail,
         )
         self._media = Media(self._engine, self._checkpoint, needs)
@@ -260,18 +266,21 @@ class Running(ABC):
             if aside:
                 self.say("AMQ9005", path=aside)
 
-    def _chores(self, background: bool) -> None:
-        """What may take long: archive what is old enough, record the media images that are due, index extents.
-
-        Indexes only where no call waits for them.
-        """
+    def _chores(self) -> None:
+        """What may take long: record the media images that are due."""
         self._retention.keep_house_if_due()
-        self._retention.keep_policy()
         try:
             for name in self._media.record_due():
                 self.say("AMQ9003", name=name)
         except MQError as exc:
             self.say("AMQ9006", text=str(exc))
+
+    def _keep_extents_of_age(self, background: bool) -> None:
+        """What may wait for the archive: archive what is old enough, index extents, look at what the archive has.
+
+        Indexes only where no call waits for them.
+        """
+        self._retention.keep_policy()
         if background:
             self._retention.indexing.index_extents()
         self._retention.look_at_archive()
@@ -360,6 +369,7 @@ class Running(ABC):
             self._fail(self._log.failure)  # the call in which it failed was interrupted, and has raised only that
         if self._wake_pending:
             self._wake_everyone()
+        self._archive_watch.look()
         if self._publisher is not None and self._still_ours():
             self._publisher.tick()
         self._put_events()
@@ -505,7 +515,7 @@ class Running(ABC):
         engine, log = self._engine, self._log
         self.quiesce()
         self._await_units()
-        self._housekeeper.stop()
+        self._housekeeper.stop(self._archive_watch.look)
         with engine.lock:
             for unit in engine.state.uows:
                 if unit.for_client:
@@ -546,7 +556,7 @@ class Running(ABC):
     def _close(self) -> None:
         if self._engine.refusal is None:  # first, so that long work of the housekeeping ends soon
             self._engine.refusal = Unavailable(f"queue manager {self.name!r} has ended", name=self.name)
-        self._housekeeper.stop()
+        self._housekeeper.stop(self._archive_watch.look)
         if self._wake_pending:  # without housekeeping there was no tick to tell them
             self._wake_everyone()
         with contextlib.suppress(OSError, LogError):

@@ -138,14 +138,17 @@ class Worker:
     def is_alive(self) -> bool:
         return self.started and not self.over.is_set() and not self._thread.is_gone()
 
-    def await_end(self) -> None:
-        """Wait until it is over, if it was ever started, even if an interrupt has struck whoever did so."""
-        if (self.started or self._thread.is_alive()) and self._thread != threading.current_thread():
-            self._await_over()
+    def await_end(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Wait until it is over, if it was ever started, even if an interrupt has struck whoever did so.
 
-    def _await_over(self) -> None:
+        `meanwhile` is called about once a second.
+        """
+        if (self.started or self._thread.is_alive()) and self._thread != threading.current_thread():
+            self._await_over(meanwhile)
+
+    def _await_over(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         while not self.over.wait(LOOK_S) and not self._thread.is_gone():
-            pass
+            meanwhile()
 
 
 class ShieldedWorker(Worker):

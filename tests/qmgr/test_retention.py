@@ -2,9 +2,10 @@
 
 import errno
 import gzip
+import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pytest
 import qmgr
 from logger import extent
 from logger.disk import PAGE
-from qmgr import housekeeping, qmstatus, retention
+from logger.posix_disk import PosixDisk
+from qmgr import archive_watch, housekeeping, qmstatus, retention
 from qmgr.errors import MediaNotSupported, Mistake
 from qmgr.log_needs import Reading
 from recovery import extent_index
 from tests.qmgr.world import DATA, NAME, World, bodies
+from tests.sim.clock import SimClock
 from tests.sim.disk import SimCrash
 from tests.sim.loss import KEEP_ALL, LOSE_ALL, mixed
 
@@ -716,3 +719,96 @@ def test_an_extent_that_ended_while_the_clock_was_set_back_may_have_the_oldest_m
     outcome = made.qm.remove_log(older_than=0)
     assert outcome.held is not None and "undelivered" in outcome.held.text()
     assert sequences(made)[0] == 1
+
+
+class Hanging(PosixDisk):
+    """A disk on which a directory hangs, when it is told to."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = str(directory)
+        self.goes_on, self.asked = threading.Event(), threading.Event()
+        self.goes_on.set()
+
+    def list(self, path: str) -> list[str]:
+        if path == self._directory and not self.goes_on.is_set():
+            self.asked.set()
+            assert self.goes_on.wait(120)
+        return super().list(path)
+
+
+@pytest.fixture
+def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
+    """The disk of a queue manager whose archive hangs when it is told to."""
+    monkeypatch.setattr(housekeeping, "CHORES_INTERVAL_NS", 50_000_000)
+    monkeypatch.setattr(archive_watch, "LONG_NS", 1_500_000_000)
+    disk = Hanging(tmp_path / "log" / NAME / "archive")
+    qmgr.create(NAME, data_path=tmp_path, log_type="linear", log_file_pages=64)
+    yield disk
+    disk.goes_on.set()
+
+
+def said(tmp_path: Path) -> list[str]:
+    """What the error log has of a wait for the archive."""
+    path = tmp_path / "qmgrs" / NAME / "errors" / "AMQERR01.LOG"
+    return [line for line in path.read_text().splitlines() if "AMQ9019W" in line] if path.exists() else []
+
+
+def test_while_the_archive_hangs_images_are_recorded_and_it_is_told_that_an_end_waits(
+    tmp_path: Path, hanging: Hanging
+) -> None:
+    manager = qmgr.start(NAME, data_path=tmp_path, disk=hanging)
+    manager.define_queue("Q", image_recoverable="NO")
+    hanging.goes_on.clear()
+    assert hanging.asked.wait(120)
+    manager.put("Q", b"kept")
+    manager.alter(image_schedule="AUTO")
+    manager.alter_queue("Q", image_recoverable="YES")
+    wait_for(lambda: manager._engine.state.queues["Q"].image is not None)
+    ends = threading.Thread(target=manager.end, daemon=True)
+    ends.start()
+    wait_for(lambda: bool(said(tmp_path)))
+    assert f"{tmp_path}/log/{NAME}/archive has waited for " in said(tmp_path)[0]
+    assert ends.is_alive() and len(said(tmp_path)) == 1
+    hanging.goes_on.set()
+    ends.join(120)
+    assert not ends.is_alive()
+    with qmgr.start(NAME, data_path=tmp_path) as again:
+        assert again.get("Q").body == b"kept"
+
+
+def test_a_start_for_which_the_archive_hangs_is_told(tmp_path: Path, hanging: Hanging) -> None:
+    hanging.goes_on.clear()
+    started: list[qmgr.QueueManager] = []
+    starts = threading.Thread(
+        target=lambda: started.append(qmgr.start(NAME, data_path=tmp_path, disk=hanging)), daemon=True
+    )
+    starts.start()
+    wait_for(lambda: bool(said(tmp_path)))
+    assert not started
+    hanging.goes_on.set()
+    starts.join(120)
+    started[0].end()
+
+
+def test_a_wait_for_the_archive_is_told_once_for_each_step() -> None:
+    clock, told = SimClock(), []
+    watch = archive_watch.ArchiveWatch(clock, told.append)
+    with watch.at_work():
+        clock.advance(59)
+        watch.look()
+        assert not told
+        clock.advance(2)
+        for _ in range(2):
+            watch.look()
+        assert told == [61]
+        watch.step()
+        clock.advance(59)
+        watch.look()
+        assert told == [61]
+        clock.advance(1)
+        watch.look()
+        assert told == [61, 60]
+    clock.advance(99)
+    watch.look()
+    assert told == [61, 60]
