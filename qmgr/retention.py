@@ -402,15 +402,18 @@ class Retention:
         if self._linear:
             active = active_path(self._log.config.path) + "/"
             with contextlib.suppress(LogError, OSError), self._watch.at_work():
-                places = self._log.history().places_from(self._media_lsn() // self._log.state.extent_bytes)
+                places = self._log.history().places_from(self._kept_from(self._media_lsn()))
                 self._archive_sizes = {s: one.size for s, one in places.items() if not one.path.startswith(active)}
 
     def _media_lsn(self) -> int:
-        """From where on the log is needed for media recovery or a restart."""
+        """From where on media recovery needs the log; 0: there is no image."""
         with self._engine.lock:
-            media = self._engine.state.media_lsn()
+            return self._engine.state.media_lsn()
+
+    def _kept_from(self, media: int) -> int:
+        """The sequence from which on the log is needed, for media recovery from the LSN `media` on or a restart."""
         head = self._log.state.head
-        return min(media or head, head)
+        return min(media or head, head) // self._log.state.extent_bytes
 
     def facts(self) -> dict[str, Any]:
         """What `published.py` says of the extents of a linear log; {} for a circular one. Raises OSError.
@@ -419,10 +422,9 @@ class Retention:
         """
         if not self._linear:
             return {}
-        with self._engine.lock:
-            media = self._engine.state.media_lsn()
+        media = self._media_lsn()
         log_id, extent_bytes, head = self._log.state.log_id, self._log.state.extent_bytes, self._log.state.head
-        since, end = self._media_lsn() // extent_bytes, head // extent_bytes
+        since, end = self._kept_from(media), head // extent_bytes
         history = History(self._disk, [active_path(self._log.config.path)], log_id, extent_bytes, skip_undone=False)
         inactive = {s: place.size for s, place in history.places().items() if s < end}
         waiting = [s for s in inactive if not self._notices.covers(s)]  # what our own archive has waits for nobody
