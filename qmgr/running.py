@@ -34,6 +34,7 @@ from qmgr.log_space import LogSpace
 from qmgr.logged import EngineContext
 from qmgr.media import Media
 from qmgr.missing import unknown
+from qmgr.objects import QmgrDefinition
 from qmgr.ownership import Ownership, lock_log, own, refuse_log_path, refuse_root
 from qmgr.published import Publisher
 from qmgr.queue import Queue
@@ -129,6 +130,8 @@ class Running(ABC):
             linear = log.state.log_type is LogType.LINEAR
             checkpoint = self._replay(log, errors, linear)
             self._assemble(log, checkpoint, errors, background)
+            if not checkpoint.epoch and self._store.qmgr != QmgrDefinition():  # its first start
+                self._engine.alter_qmgr({})  # who replays the log from its first record has them from there alone
             if self._housekeeper.checkpoints.take_if_possible():
                 self._store.sweep()
             if linear:

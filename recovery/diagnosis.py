@@ -51,7 +51,7 @@ TABLE = (
         "no checkpoint file can be used, and the log reaches back to its first record",
         Cure.REBUILD,
         "everything is replayed from the first record",
-        "non-persistent messages, and the attributes that the queue manager was created with",
+        "non-persistent messages",
     ),
     Row(
         "checkpoints_lost_images_there",

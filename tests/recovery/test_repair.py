@@ -22,6 +22,7 @@ from logger.extent import DATA, decode_header, file_name
 from logger.reader import Record
 from logger.whole_files import make_dirs
 from qmgr import ini, locations, repairing
+from qmgr.pointintime import recover_to
 from qmgr.repairing import Repair
 from qmgr.segment_files import segment_path, segments_below
 from recovery import checkpoint, records
@@ -676,20 +677,23 @@ def test_checkpoints_lost_of_one_that_was_never_used(setup: Setup, effects: int)
     refused(life, "checkpoints_lost", says="its log has no record: if it was never used, delete it and create it again")
 
 
-def test_checkpoints_lost_attributes_of_its_creation_are_lost_with_them() -> None:
+@pytest.mark.parametrize("log_type", ["circular", "linear"])
+def test_attributes_of_its_creation_are_there_for_whoever_replays_the_log_from_its_first_record(log_type: str) -> None:
     disk, clock = SimDisk(), SimClock()
-    where = {"data_path": DATA_PATH, "disk": disk, "clock": clock}
-    qmgr.create(NAME, log_path=LOG_PATH, log_file_pages=64, attributes={"dead_letter_queue": "DEAD"}, **where)
-    with qmgr.start(NAME, background=False, **where) as qm:
-        assert qm.attributes.dead_letter_queue == "DEAD"
+    given = {"dead_letter_queue": "DEAD"}
+    qmgr.create(
+        NAME, data_path=DATA_PATH, log_path=LOG_PATH, log_type=log_type, attributes=given, disk=disk, clock=clock
+    )
+    with qmgr.start(NAME, data_path=DATA_PATH, disk=disk, clock=clock, background=False) as qm:
         qm.define_queue("A")
+    recover_to(NAME, "/then", time_us=clock.wall, data_path=DATA_PATH, disk=disk, clock=clock)
     for path in (NEWEST, PREVIOUS):
         disk.remove(path)
-    done = repairing.repair(NAME, **where)
-    assert any(line.startswith("Lost: ") and "was created with" in line for line in done.lines())
-    with qmgr.start(NAME, background=False, **where) as qm:
-        assert not qm.attributes.dead_letter_queue
-        assert [queue.name for queue in qm.queues()] == ["A"]
+    assert repairing.repair(NAME, data_path=DATA_PATH, disk=disk, clock=clock).report is not None
+    for data_path in (DATA_PATH, "/then"):
+        with qmgr.start(NAME, data_path=data_path, disk=disk, clock=clock, background=False) as qm:
+            assert qm.attributes.dead_letter_queue == "DEAD"
+            assert [queue.name for queue in qm.queues()] == ["A"]
 
 
 def test_checkpoints_lost_images_there() -> None:
