@@ -15,6 +15,8 @@ from logger.condition import Event
 
 LOOK_S = 1.0  # how often one that waits for a thread looks whether that is still there
 RETRY_S = 0.1  # within which there may be memory again
+NO_THREAD = "can't start new thread"  # what Python says where the system has no more, or no memory for its stack
+SCARCE = NO_THREAD, "can't allocate"  # a lock
 
 _never = threading.Lock()  # to wait for it needs no memory, as a new lock would
 _never.acquire()
@@ -32,11 +34,18 @@ def go_on(step: Callable[[], object]) -> None:
     while goes_on:
         try:
             goes_on = step()
-        except (MemoryError, RuntimeError):  # a RuntimeError: there can be no more threads, or locks
+        except (MemoryError, RuntimeError) as exc:
             try:
+                if not is_scarcity(exc):
+                    raise
                 _never.acquire(True, RETRY_S)
             except MemoryError:
                 continue
+
+
+def is_scarcity(exc: Exception) -> bool:
+    """Is it for want of memory, of threads or of locks? Any other RuntimeError would come again, and hide a mistake."""
+    return isinstance(exc, MemoryError) or str(exc).startswith(SCARCE)
 
 
 class _Birth:

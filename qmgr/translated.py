@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from logger.disk_errors import NO_SPACE, OTHER_THAN_FILE, retry_advice
 from logger.errors import LaterFormat, LogDamaged, LogError
 from qmgr.errors import OWNER_ADVICE, Damaged, Reason, Unavailable
+from qmgr.threads import NO_THREAD
 from recovery.errors import RecoveryError
 
-NO_THREAD = "can't start new thread"  # what Python says where the system has no more, or no memory for its stack
 MORE_THREADS = "raise the limit of processes (ulimit -u), or of memory,"
 NO_PLACE = errno.ENOENT, errno.ENOTDIR, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG  # for a directory
 

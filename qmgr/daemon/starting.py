@@ -25,7 +25,8 @@ from qmgr.daemon.listeners import MAKERS
 from qmgr.daemon.process import Daemon, StartReporter
 from qmgr.daemon.service import Service
 from qmgr.errors import OWNER_ADVICE, IniError, InUse, MQError, NameError_, Reason, command_in
-from qmgr.translated import MORE_THREADS, NO_THREAD
+from qmgr.threads import NO_THREAD
+from qmgr.translated import MORE_THREADS
 from recovery.errors import RecoveryError
 
 DONE, RUNNING, UNKNOWN, LOG_NOT_AVAILABLE, STILL_USED, STOPPING = 0, 5, 16, 23, 24, 49

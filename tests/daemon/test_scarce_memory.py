@@ -37,7 +37,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "RETRY_S", 0.001)
 
 
-def scarce(really: Callable[..., Any], times: int, error: type[Exception] = MemoryError) -> Callable[..., Any]:
+NO_THREAD = RuntimeError("can't start new thread")  # as Python says it
+
+
+def scarce(really: Callable[..., Any], times: int, error: Exception | type = MemoryError) -> Callable[..., Any]:
     """The same call; the first so many times it has no memory, and does nothing."""
     left = [error] * times
 
@@ -56,10 +59,17 @@ def test_a_step_for_which_there_is_no_memory_is_made_again() -> None:
         made.append(1)
         return len(made) < 3
 
-    go_on(scarce(scarce(step, 2), 2, RuntimeError))
+    go_on(scarce(scarce(step, 2), 2, NO_THREAD))
     assert len(made) == 3
-    with pytest.raises(KeyError):
-        go_on(lambda: {}["a mistake of ours"])
+
+
+@pytest.mark.parametrize("mistake", [KeyError("of ours"), RuntimeError("release unlocked lock"), RecursionError()])
+def test_a_step_that_fails_for_a_mistake_is_not_made_again(mistake: Exception) -> None:
+    """It would fail again and again, and nobody would hear of that."""
+    step = scarce(lambda: False, 1, mistake)
+    with pytest.raises(type(mistake)):
+        go_on(step)
+    assert not step()
 
 
 # ---- threads that serve many
@@ -103,7 +113,7 @@ class Slow:
 def test_beats_come_to_everybody_once_there_is_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SystemClock()
     beats = Beats(clock)
-    monkeypatch.setattr(clock, "wait", scarce(clock.wait, 3, RuntimeError), raising=False)
+    monkeypatch.setattr(clock, "wait", scarce(clock.wait, 3, NO_THREAD), raising=False)
     beats.start()
     try:
         with beats.during(first := Slow(3)), beats.during(second := Slow(0)):
