@@ -4,6 +4,7 @@ It starts when the first listener asks for it, serves all listeners of one queue
 """
 
 import asyncio
+import selectors
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -33,7 +34,8 @@ class Forcer:
         self._asked: list[Callback] = []  # they wait for the next force
         self._highest = 0  # the LSN that this one must reach
         self._served: list[Callback] = []  # they wait for the force that is under way
-        self._spare: list[Callback] = []  # empty: the next to be one of the two
+        self._telling: list[Callback] = []  # of the last force, the last of them first: what it came to is `_told`
+        self._told: Exception | None = None
         self._busy = False  # with a force, or about to begin one
         self._under_way = False  # the force
         self._gate = threading.Lock()  # let go of when the thread is to force up to `_target`, or to end
@@ -80,24 +82,30 @@ class Forcer:
 
     def _done(self) -> None:
         """A force is over, unless that has been seen to: who wakes the loop may do so twice."""
+        self._tell()  # those of the force before whom a want of memory has left
         if not self._forced:
             return
-        error, lsn, served, spare = self._error, self._target, self._served, self._spare
-        self._forced = self._under_way = False
-        self._error, self._served = None, spare
-        self._begin()
+        error, lsn, served = self._error, self._target, self._served
+        served.reverse()
+        self._served, self._telling = self._telling, served
+        self._error, self._told = None, error
         if error is None and lsn > self.safe:
             self.safe = lsn
-        for callback in served:
+        self._forced = self._under_way = False
+        self._begin()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Call those that have waited. Raises MemoryError: then `recover` tells the others."""
+        telling, error = self._telling, self._told
+        while telling:
+            callback = telling.pop()
             try:
                 callback(error)
+            except MemoryError:
+                raise
             except Exception as exc:  # the other callbacks must be called all the same
-                try:
-                    self._loop.call_exception_handler({"message": "a callback of the forcer failed", "exception": exc})
-                except MemoryError:
-                    continue
-        served.clear()
-        self._spare = served
+                self._loop.call_exception_handler({"message": "a callback of the forcer failed", "exception": exc})
 
     def _run(self) -> None:
         """In the thread of the forcer."""
@@ -120,11 +128,15 @@ class Forcer:
 
 
 class Lasting:
-    """A task that never ends by itself, and is begun anew where its loop has met a want of memory: see `LoopThread`."""
+    """A task that never ends by itself, and is begun anew where its loop has met a want of memory: see `LoopThread`.
 
-    def __init__(self, work: Work, thread: "LoopThread") -> None:
+    `lose` is called before that where the loop may have lost callbacks, of anybody whom it serves.
+    """
+
+    def __init__(self, work: Work, thread: "LoopThread", lose: Callable[[], None] | None = None) -> None:
         self._work = work
         self._thread = thread
+        self.lose = lose
         self._task: asyncio.Task[None] | None = None
         self.begin()
         thread.lasting.append(self)
@@ -152,19 +164,22 @@ class Lasting:
 class LoopThread:
     """The loop, its thread and its forcer, and threads for what may wait.
 
-    Where a callback of the loop finds no memory, what it was about is lost, which may be to wake a task: that would
-    wait for ever. So what lasts as long as a listener is begun anew then, and the forcer goes on. Connections see to
-    themselves.
+    Where the loop finds no memory to make a callback, what it was about is lost: to wake a task, which would wait for
+    ever; to tell a client that it is done, or to take what has been read from it. So what lasts as long as a listener
+    is begun anew then, the forcer goes on, and all connections are cut, since nobody knows whose it was. Of what goes
+    wrong inside of a callback the connection hears itself, and asyncio knows whose socket could not be read.
     """
 
     def __init__(self, force: Callable[[int], None]) -> None:
         self.users = 0
-        self.loop = asyncio.new_event_loop()
+        self.loop = asyncio.SelectorEventLoop(_Patient())
         self.loop.set_exception_handler(self._on_error)
         self.forcer = Forcer(force, self.loop)
         self.hands = Hands("qmgr listener call")
         self.lasting: list[Lasting] = []  # the tasks that never end by themselves
         self._ended = False
+        self._failed = False  # a callback, since the loop was begun
+        self._lost = False  # something may be, and that has not been seen to
         self._thread = Thread(lambda: go_on(self._run), "LISTENERS")
         self._thread.start()
 
@@ -173,22 +188,28 @@ class LoopThread:
         if self._ended:
             return False
         asyncio._set_running_loop(None)  # a loop that stopped for want of memory may have had none to say so
+        if self._lost:
+            for one in self.lasting:
+                if one.lose is not None:
+                    one.lose()
+        self._failed, self._lost = False, True  # unless it stops in order
         self.forcer.recover()
         for one in self.lasting:
             one.begin()
         self.loop.run_forever()
+        self._lost = self._failed
         return True
 
-    def _stop(self) -> None:
-        self._ended = True
-        self.loop.stop()
+    def _wake_to_stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
 
     def begin_anew(self) -> None:
         """Begin all that lasts anew, soon. In the loop's thread; needs no memory."""
         self.loop.stop()
 
     def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if isinstance(context.get("exception"), MemoryError):
+        if isinstance(context.get("exception"), MemoryError) and not _is_cut(context.get("transport")):
+            self._failed = True
             self.begin_anew()
         loop.default_exception_handler(context)
 
@@ -197,11 +218,33 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def end(self) -> None:
-        self.loop.call_soon_threadsafe(self._stop)
+        self._ended = True
+        go_on(self._wake_to_stop)
         self._thread.join()
         self.forcer.end()
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
+
+
+class _Patient(selectors.DefaultSelector):
+    """Where there is no memory to say who is ready nothing is lost: they will be so still."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        try:
+            return super().select(timeout)
+        except MemoryError:
+            return []
+
+
+def _is_cut(transport: asyncio.Transport | None) -> bool:
+    """Cut this one, if it is known whose callback has failed; False: it is not, or there was no memory for that."""
+    if transport is None:
+        return False
+    try:
+        transport.abort()
+    except MemoryError:
+        return False
+    return True
 
 
 _loops: "weakref.WeakKeyDictionary[QueueManager, LoopThread]" = weakref.WeakKeyDictionary()

@@ -89,7 +89,10 @@ class StompListener:
         )
         self._somebody = asyncio.Event()
         assert self._socket is not None
-        self._tasks = [Lasting(partial(self._accept, self._socket), thread), Lasting(self._tick, thread)]
+        self._tasks = [
+            Lasting(partial(self._accept, self._socket), thread),
+            Lasting(self._tick, thread, self._lose_clients),
+        ]
 
     async def _accept(self, listening: socket.socket) -> None:
         while True:
@@ -201,6 +204,15 @@ class StompListener:
             if now >= deadline:
                 del self._handshakes[client]
                 sockets.hang_up(client)  # no more than that: asyncio has the socket, and the handshake may be over
+
+    def _lose_clients(self) -> None:
+        """The loop may have lost what it was to do for any of them."""
+        for connection in list(self._connections):
+            connection.lose()
+        for client in list(self._handshakes):
+            sockets.hang_up(client)
+        self._strangers.cut_all()
+        self._greeting.clear()  # a task of which the next step is lost is never over
 
     async def _refuse(self) -> None:
         self._shared.ending = True

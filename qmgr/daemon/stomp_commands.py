@@ -93,12 +93,13 @@ class StompCommands:
 
     def end(self, *, in_order: bool) -> None:
         """The client has left in order, or is gone: what it has begun is backed out."""
-        session, self._session = self._session, None
+        session = self._session
         if session is not None:
             try:
                 self._subscriptions.end(in_order=in_order)
             finally:
-                go_on(partial(self._close, session))
+                self._close(session)
+            self._session = None  # now, since this is called again where memory fails
 
     def _close(self, session: Session) -> None:
         try:

@@ -451,7 +451,9 @@ class Connection(asyncio.Protocol):
             try:
                 text = f"the queue manager has met an error of its own: {type(exc).__name__}: {exc}"
                 self._listener.report(self.address, _broken(text))
-            finally:
+            except MemoryError:
+                self.cut()  # it is not told of, and nobody else is concerned
+            else:
                 self.cut()
 
     # ---- the end
@@ -505,12 +507,19 @@ class Connection(asyncio.Protocol):
             self._closing = True
             self._transport.abort()
 
+    def lose(self) -> None:
+        """Cut it, and wait for nothing: what the loop was to do for it may be lost. After a MemoryError, again."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # where asyncio had no memory to close it, it will not try again
+        self.cut()
+        self.connection_lost(None)
+
     def _end_session(self, *, in_order: bool) -> None:
-        if not self.closed:
-            self.closed = True
+        first, self.closed = not self.closed, True
+        if self._commands is not None:
+            self._commands.end(in_order=in_order)  # a second time for what found no memory at the first
+        if first:
             self._parser = Parser(STRANGER_LIMITS)  # frees what has come of a frame before Python finds cycles
-            if self._commands is not None:
-                self._commands.end(in_order=in_order)
         if self._transport is LOST:
             self._leave_strangers()
             self._listener.connections.discard(self)

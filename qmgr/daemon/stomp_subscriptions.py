@@ -391,11 +391,11 @@ class Subscriptions:
 
     def end(self, *, in_order: bool) -> None:
         """Gives back, uncounted, what the client can't have seen, and if it leaves in order all that it has."""
-        subscriptions = list(self._by_name.values())
-        self._by_name.clear()
-        for subscription in subscriptions:
+        while self._by_name:  # each stays there till it has ended: after a MemoryError this is called again
+            name, subscription = next(iter(self._by_name.items()))
             unsent = subscription.unsent()
             back = subscription.end()
+            self._by_name.pop(name)
             self.forget(back)
             self.session.release(back if in_order else unsent)
 

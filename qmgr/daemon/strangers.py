@@ -68,6 +68,13 @@ class Strangers:
         patient = [one for one in self._there if now - one.came >= GRACE_NS]
         return next((one for one in patient if not one.spoken), patient[0] if patient else None)
 
+    def cut_all(self) -> None:
+        """Where nobody knows any more how far each of them has got."""
+        while self._there:
+            one = next(iter(self._there))
+            one.cut()
+            self.leave(one)
+
     def leave(self, one: Stranger) -> None:
         """It is known now, or gone."""
         with self._lock:

@@ -4,10 +4,12 @@ Row 57. Who is struck himself hears of it, and nobody waits for ever.
 """
 
 import asyncio
+import importlib
 import selectors
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,16 @@ import qmgr
 from logger.clock import SystemClock
 from qmgr import sockets, threads, wire
 from qmgr.configuration import Protocol
-from qmgr.daemon import hands, listeners, rounds
+from qmgr.daemon import hands, listeners, rounds, stomp_connection
 from qmgr.daemon.beats import NEVER, Beats
 from qmgr.daemon.hands import Hands
-from qmgr.daemon.loop import Lasting, LoopThread
+from qmgr.daemon.loop import Forcer, Lasting, LoopThread
 from qmgr.daemon.stomp_connection import Connection
+from qmgr.daemon.stomp_subscriptions import Subscription
 from qmgr.daemon.watcher import Watcher
 from qmgr.session import Session
 from qmgr.threads import go_on
+from tests.alone import alone
 from tests.daemon.faces import face, listening
 from tests.daemon.raw import Raw
 from tests.daemon.serving import LONG, Served, be_answered, nobody_is_there, until, waits
@@ -50,6 +54,10 @@ def scarce(really: Callable[..., Any], times: int, error: Exception | type = Mem
         return really(*given, **options)
 
     return call
+
+
+def fails(*given: object) -> None:
+    raise MemoryError
 
 
 def test_a_step_for_which_there_is_no_memory_is_made_again() -> None:
@@ -329,9 +337,6 @@ def test_a_force_of_which_the_loop_has_lost_a_callback_is_told_of_all_the_same(
     scheduling = "call_soon" if lost == "_begin" else "call_soon_threadsafe"
     really, losing = getattr(thread.loop, scheduling), [1]
 
-    def fails() -> None:
-        raise MemoryError
-
     def lose(call: Callable[..., object], *given: object, **options: Any) -> object:
         if call == getattr(thread.forcer, lost) and losing:
             losing.clear()
@@ -359,9 +364,6 @@ def test_who_has_no_memory_to_ask_for_a_force_keeps_nobody_from_it(
 def test_a_callback_of_the_forcer_that_finds_no_memory_keeps_nobody_waiting(
     thread: LoopThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*given: object) -> None:
-        raise MemoryError
-
     async def ask() -> None:
         heard = thread.loop.create_future()
         thread.forcer.ask(8, fails)
@@ -374,6 +376,41 @@ def test_a_callback_of_the_forcer_that_finds_no_memory_keeps_nobody_waiting(
     assert asks(thread, 8) is None
 
 
+@pytest.mark.parametrize("first", range(8))
+@alone
+def test_whichever_allocation_fails_all_who_wait_for_a_force_hear_of_it(first: int) -> None:
+    """Those who did not have waited for ever."""
+    testcapi, loop = importlib.import_module("_testcapi"), asyncio.new_event_loop()
+    forcer, told = Forcer(lambda lsn: None, loop), [0, 0, 0]
+
+    def hears(one: int, error: Exception | None) -> None:
+        told[one] += error is None
+
+    for one in range(3):
+        forcer.ask(8, partial(hears, one))
+    forcer._begin()
+    until(lambda: forcer._forced and not forcer._to_tell)
+    testcapi.set_nomemory(first, first + 1)
+    try:
+        forcer._done()
+    except MemoryError:
+        testcapi.remove_mem_hooks()
+        forcer.recover()
+    finally:
+        testcapi.remove_mem_hooks()
+    assert (told, forcer.safe) == ([1, 1, 1], 8)
+    forcer.end()
+    loop.close()
+
+
+def test_a_loop_ends_that_had_no_memory_to_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = LoopThread(lambda lsn: None)
+    really = thread.loop.call_soon_threadsafe
+    monkeypatch.setattr(thread.loop, "call_soon_threadsafe", lambda call: really(fails))
+    thread.end()
+    assert thread.loop.is_closed()
+
+
 @pytest.mark.parametrize("how", ["it ends", "its wake-up is lost"])
 def test_a_task_that_lasts_is_begun_anew(thread: LoopThread, how: str) -> None:
     begun, failing = list[int](), [1]
@@ -384,9 +421,6 @@ def test_a_task_that_lasts_is_begun_anew(thread: LoopThread, how: str) -> None:
             failing.clear()
             raise MemoryError
         await asyncio.sleep(LONG)
-
-    def fails() -> None:
-        raise MemoryError
 
     async def begin() -> Lasting:
         return Lasting(work, thread)
@@ -432,6 +466,75 @@ def test_wherever_memory_fails_a_stomp_client_has_its_answer_or_no_connection(
                     break
                 one.received += data
         other.send("A", b"y")
+
+
+def test_where_the_loop_had_no_memory_for_a_callback_nobody_waits_for_what_it_was_about(server: Server) -> None:
+    """It may have been to do a frame, to send a RECEIPT, or to take what had been read: nobody knows whose."""
+    with server.client() as one, server.client() as other, server.stranger() as stranger:
+        one.ask("BEGIN", transaction="t")
+        one.send("B", b"x", transaction="t")
+        eventually(lambda: len(server.listener._connections) == 3)
+        server.listener._state.loop.call_soon_threadsafe(fails)
+        assert one.at_end() and other.at_end() and stranger.at_end()
+    server.all_gone()
+    assert not server.listener._strangers
+    assert server.qm.transactions() == []
+    with server.client() as again:
+        again.send("A", b"y")
+
+
+def test_whose_greeting_the_loop_has_lost_is_no_stranger_for_ever(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, never = server.listener._state.loop, asyncio.Event()
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "connect_accepted_socket", lambda *given, **options: never.wait())
+        stranger = server.stranger()
+        eventually(lambda: len(server.listener._handshakes) == 1)
+    loop.call_soon_threadsafe(fails)
+    assert stranger.at_end()
+    eventually(lambda: not server.listener._strangers and not server.listener._greeting)
+    stranger.close()
+
+
+def test_where_asyncio_knows_whose_memory_has_failed_the_others_stay(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a read is the most likely to fail, since it is the largest."""
+    with server.client() as one, server.client() as other:
+        with monkeypatch.context() as patched:
+            patched.setattr(Connection, "data_received", scarce(Connection.data_received, 1))
+            one.say("SEND", b"x", destination="A")
+            assert one.at_end()
+        other.send("A", b"y")
+    server.all_gone()
+
+
+def test_where_there_was_no_memory_to_say_who_is_ready_all_clients_stay(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server.client() as one:
+        monkeypatch.setattr(selectors.DefaultSelector, "select", scarce(selectors.DefaultSelector.select, 3))
+        one.send("A", b"x")
+
+
+@pytest.mark.parametrize("of, name", [(stomp_connection, "Parser"), (Subscription, "end"), (Session, "release")])
+def test_a_stomp_session_ends_whatever_of_its_end_finds_no_memory_at_first(
+    server: Server, monkeypatch: pytest.MonkeyPatch, of: Any, name: str
+) -> None:
+    """What was left undone stayed: messages out of reach, and a place in the line for those that come."""
+    server.qm.put("B", b"x")
+    with server.client() as one:
+        one.subscribe("A")
+        one.subscribe("B", id="s2")
+        assert one.message().body == b"x"
+        [connection] = server.listener._connections
+        monkeypatch.setattr(of, name, scarce(getattr(of, name), 1))
+        server.listener._state.loop.call_soon_threadsafe(connection.safely, fails)
+        assert one.at_end()
+    server.all_gone()
+    assert server.bodies("B") == [b"x"]
+    assert not server.qm._engine.state.queues["A"].waiters.line
 
 
 def test_heart_beats_come_though_one_connection_could_not_be_looked_at(
