@@ -38,9 +38,17 @@ def go_on(step: Callable[[], object]) -> None:
             try:
                 if not is_scarcity(exc):
                     raise
-                _never.acquire(True, RETRY_S)
             except MemoryError:
-                continue
+                pass
+            pause()
+
+
+def pause() -> None:
+    """Wait a moment, within which there may be memory again."""
+    try:
+        _never.acquire(True, RETRY_S)
+    except MemoryError:
+        return
 
 
 def is_scarcity(exc: Exception) -> bool:

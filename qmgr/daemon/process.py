@@ -15,7 +15,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 
@@ -26,7 +26,7 @@ from qmgr.daemon.wakeups import Wakeups
 from qmgr.errors import IniError
 from qmgr.life import Stage
 from qmgr.manager import QueueManager
-from qmgr.threads import Thread, go_on
+from qmgr.threads import Thread, go_on, pause
 
 NOTHING, QUIESCE, IMMEDIATE, KILL = range(4)
 STEPS = {"quiesce": QUIESCE, "immediate": IMMEDIATE, "preemptive": KILL}
@@ -129,7 +129,8 @@ class Daemon:
     def _serve(self) -> BaseException | None:
         while self._step == NOTHING and not self._failed:
             self._wait(NOTIFY_RETRY_S if self._notifier.unsaid else None)
-            self._notifier.say()
+            if self._notifier.unsaid:
+                go_on(self._notifier.say)
         return self._give_up() if self._failed else None
 
     def _end(self) -> BaseException | None:
@@ -193,22 +194,32 @@ class Daemon:
             self._notifier.say(EXTEND_TIMEOUT_USEC=EXTENSION_US)
 
     def _wait(self, seconds: float | None) -> None:
-        """Wait for a signal or a word, and note what it says."""
-        for word in self._wakeups.wait(seconds):
-            if isinstance(word, Done):
-                self._done[word.task] = word
-                if word.error is not None and word.task != "start":  # a start that failed is told to who asked for it
+        """Wait for a signal or a word, and note what it says; for want of memory the next call does."""
+        try:
+            words = self._wakeups.wait(seconds)
+            while words:
+                self._note(words[0])
+                word = words.popleft()
+                # A start that failed is told to who asked for it.
+                if isinstance(word, Done) and word.error is not None and word.task != "start":
                     self._service.say("AMQ9021", text=str(word.error))
-            elif isinstance(word, Asked):
-                self._step = max(self._step, word.step)
-            elif isinstance(word, Failed):
-                self._failed = True
-            elif word in self._escalating:
-                self._step += 1
-            else:
-                self._step = max(self._step, STEP_OF.get(word, NOTHING))
+        except MemoryError:
+            pause()
         if self._step >= KILL and "end" not in self._done:
             self._kill()
+
+    def _note(self, word: Any) -> None:
+        """What a word or a signal says. Whatever fails for want of memory comes before what it changes."""
+        if isinstance(word, Done):
+            self._done[word.task] = word
+        elif isinstance(word, Asked):
+            self._step = max(self._step, word.step)
+        elif isinstance(word, Failed):
+            self._failed = True
+        elif word in self._escalating:
+            self._step += 1
+        else:
+            self._step = max(self._step, STEP_OF.get(word, NOTHING))
 
     def _kill(self) -> None:
         """End as if killed: nothing is lost that was promised, the next start recovers."""

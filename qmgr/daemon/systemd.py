@@ -20,12 +20,12 @@ class Notifier:
         fields = self.unsaid | fields
         self.unsaid = {}
         if self._there and fields:
-            text = "".join(f"{name}={value}\n" for name, value in fields.items())
             try:
+                text = "".join(f"{name}={value}\n" for name, value in fields.items())
                 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                     sender.setblocking(False)
                     sender.sendto(text.encode(), self._address)
-            except BlockingIOError:  # its queue is full: that is short, and for all its services
+            except (BlockingIOError, MemoryError):  # its queue is full: that is short, and for all its services
                 self.unsaid = fields
             except OSError:
                 pass

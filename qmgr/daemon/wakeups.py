@@ -24,6 +24,8 @@ class Wakeups:
         self._poll = select.poll()  # select takes no number from 1024 on
         self._poll.register(self._read, select.POLLIN)
         self._words: collections.deque[Any] = collections.deque()
+        self._buffers = [bytearray(256)]  # CPython keeps the ints up to 256, so to count in it takes no memory
+        self._at = self._end = 0  # what was read, and is not among the words yet
         self._before = {number: signal.signal(number, nothing) for number in signals}
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
 
@@ -33,17 +35,25 @@ class Wakeups:
         with contextlib.suppress(OSError):  # a full pipe wakes too, and a closed one has nobody to be woken
             os.write(self._write, WORD)
 
-    def wait(self, seconds: float | None) -> list[Any]:
-        """The signals (ints) and the words that came, in about their order; [] when the time is over."""
-        self._poll.poll(None if seconds is None else seconds * 1000)
-        try:
-            came = os.read(self._read, 4096)
-        except BlockingIOError:
-            came = b""
-        found: list[Any] = [number for number in came if number]
-        while self._words:
-            found.append(self._words.popleft())
-        return found
+    def wait(self, seconds: float | None) -> collections.deque[Any]:
+        """The signals (ints) and the words that came, in about their order; none when the time is over.
+
+        They stay there until they are taken out from the left, and a MemoryError loses none of them.
+        """
+        if not self._words and self._at == self._end:
+            self._poll.poll(None if seconds is None else seconds * 1000)
+        if self._at == self._end:
+            self._at = self._end = 0
+            try:
+                self._end = os.readv(self._read, self._buffers)
+            except BlockingIOError:
+                return self._words
+        came = self._buffers[0]
+        while self._at < self._end:
+            if came[self._at]:
+                self._words.append(came[self._at])
+            self._at += 1
+        return self._words
 
     def close(self, *, deaf: bool = False) -> None:
         """Set the handlers that were there before; `deaf`: ignore the signals from now on instead."""

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import gc
+import importlib
 import itertools
 import os
 import resource
@@ -27,6 +28,7 @@ from qmgr.daemon.wakeups import Wakeups
 from qmgr.errors import BackedOut, Mistake, MQError, Reason, Unavailable
 from qmgr.life import Note, Stage
 from qmgr.session import AllRights, Peer, Session
+from tests.alone import alone
 from tests.daemon.daemons import PATIENCE, wait_for
 from tests.qmgr.world import DATA, NAME, World
 from tests.sim.disk import SimDisk
@@ -514,6 +516,12 @@ def test_a_note_reads_back_and_rubbish_is_none() -> None:
         assert life.decode(rubbish) is None
 
 
+def hears(wakeups: Wakeups, seconds: float | None) -> list[Any]:
+    """What came, which is taken out."""
+    words = wakeups.wait(seconds)
+    return [words.popleft() for _ in range(len(words))]
+
+
 def test_the_main_thread_is_woken_also_where_the_process_was_given_very_many_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
@@ -525,24 +533,24 @@ def test_the_main_thread_is_woken_also_where_the_process_was_given_very_many_fil
         wakeups = Wakeups([signal.SIGUSR1])
         given.callback(wakeups.close)
         wakeups.say("a word")
-        assert wakeups.wait(None) == ["a word"]
-        assert wakeups.wait(0.001) == []
+        assert hears(wakeups, None) == ["a word"]
+        assert hears(wakeups, 0.001) == []
 
 
 def test_the_main_thread_is_woken_by_signals_and_words() -> None:
     before = signal.getsignal(signal.SIGUSR1)
     wakeups = Wakeups([signal.SIGUSR1])
     try:
-        assert wakeups.wait(0.0) == []
+        assert hears(wakeups, 0.0) == []
         threading.Thread(target=wakeups.say, args=("word",)).start()
-        assert wakeups.wait(PATIENCE) == ["word"]
+        assert hears(wakeups, PATIENCE) == ["word"]
         os.kill(os.getpid(), signal.SIGUSR1)
-        assert wakeups.wait(PATIENCE) == [signal.SIGUSR1]
+        assert hears(wakeups, PATIENCE) == [signal.SIGUSR1]
         for _ in range(100_000):  # more than a pipe holds
             wakeups.say(None)
         found: list[Any] = []
         while len(found) < 100_000:
-            found += wakeups.wait(PATIENCE)
+            found += hears(wakeups, PATIENCE)
     finally:
         wakeups.close()
     assert signal.getsignal(signal.SIGUSR1) is before
@@ -764,6 +772,38 @@ def test_row_57_that_a_task_is_over_is_told_when_there_is_memory(monkeypatch: py
         really(wakeups, word)
 
     monkeypatch.setattr(Wakeups, "say", say)
+    assert in_main(given, lambda: given.service.on_end_asked("quiesce")) is None
+    assert not failing
+
+
+@pytest.mark.parametrize("first", range(8))
+@alone
+def test_row_57_whichever_allocation_fails_the_main_thread_hears_of_all_that_came_once(first: int) -> None:
+    testcapi, wakeups = importlib.import_module("_testcapi"), Wakeups([signal.SIGUSR1, signal.SIGUSR2])
+    wakeups.say("a word")
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        os.kill(os.getpid(), number)
+    testcapi.set_nomemory(first, first + 1)
+    try:
+        wakeups.wait(PATIENCE)
+    except MemoryError:
+        pass
+    finally:
+        testcapi.remove_mem_hooks()
+    assert sorted(map(str, hears(wakeups, 0.0))) == [*map(str, sorted([signal.SIGUSR1, signal.SIGUSR2])), "a word"]
+
+
+def test_row_57_a_daemon_whose_main_thread_had_no_memory_to_wait_serves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue manager ended as in a crash."""
+    given, failing, really = Given(), [1] * 5, Wakeups.wait
+
+    def wait(wakeups: Wakeups, seconds: float | None) -> Any:
+        if failing:
+            failing.pop()
+            raise MemoryError
+        return really(wakeups, seconds)
+
+    monkeypatch.setattr(Wakeups, "wait", wait)
     assert in_main(given, lambda: given.service.on_end_asked("quiesce")) is None
     assert not failing
 
