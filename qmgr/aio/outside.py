@@ -282,6 +282,11 @@ class Outside:
         with unit.no_more_sends():
             await self._settle(unit, pool)
             unit.check_whole()
+            if not unit.number:  # the answer to its first call was lost: by no number could its outcome be asked for
+                with self._backed_out_if_lost(unit, pool):
+                    begin = wire.request(wire.BEGIN_UNIT, unit.begin_flag, unit.session_number, "", b"")
+                    unit.decode(await self._exchange(pool, begin))
+                unit.check_whole()
             await self._await_end(unit, await self._ask_to_end(unit, pool, wire.COMMIT))
             unit.known_state = COMMITTED
 

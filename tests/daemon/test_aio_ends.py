@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 import qmgr.aio
-from qmgr import Reason, UowState, Xid
+from qmgr import Reason, UowState, Xid, wire
 from qmgr.aio.channel import Channel, Pool
 from qmgr.aio.outside import Outside
 from qmgr.errors import BackedOut, Unavailable, UnitOfWorkEnded
@@ -221,6 +221,48 @@ def test_a_cancelled_end_whose_connection_is_lost_then_is_not_said_to_be_backed_
             assert await qm.outcome(unit.id) is done
             if end == "prepare":
                 await qm.resolve(XID, commit=False)
+
+    asyncio.run(main())
+
+
+def test_a_lost_commit_names_its_unit_though_the_answer_to_the_first_call_was_lost(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It named unit of work 0, of which nobody knows the outcome."""
+    really = Channel.ask
+
+    async def main() -> None:
+        async with connected(served) as qm:
+            unit = qm.begin()
+
+            def and_cancel(channel: Channel, frame: bytes) -> "asyncio.Future[list[bytes]]":
+                putting.cancel()
+                return really(channel, frame)
+
+            with monkeypatch.context() as patched:
+                patched.setattr(Channel, "ask", and_cancel)
+                putting = asyncio.create_task(unit.put("A", b"x"))
+                with pytest.raises(asyncio.CancelledError):
+                    await putting
+            while not served.manager.transactions():
+                await asyncio.sleep(0.01)
+            [info] = served.manager.transactions()
+
+            def and_lose(channel: Channel, frame: bytes) -> "asyncio.Future[list[bytes]]":
+                answer = really(channel, frame)
+                if frame[4] == wire.COMMIT:
+                    monkeypatch.setattr(channel, "data_received", lambda data: None, raising=False)
+                return answer
+
+            with monkeypatch.context() as patched:
+                patched.setattr(Channel, "ask", and_lose)
+                committing = asyncio.create_task(unit.commit())
+                while served.manager.outcome(info.number) is not UowState.COMMITTED:
+                    await asyncio.sleep(0.01)
+                await lose(served, qm)
+                with pytest.raises(Unavailable, match=rf"outcome\({info.number}\) tells"):
+                    await committing
+            assert await qm.outcome(info.number) is UowState.COMMITTED
 
     asyncio.run(main())
 
