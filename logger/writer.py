@@ -429,7 +429,8 @@ class Writer(GroupCommit):
         """After this nothing is written any more, also where there is no memory to say why. The lock is held."""
         failure = self._no_memory
         try:
-            way = advice(exc) if isinstance(exc, OSError) else "mend the disk"
+            way = "give it more memory" if isinstance(exc, MemoryError) else "mend the disk"
+            way = advice(exc) if isinstance(exc, OSError) else way
             failure = LogFailed(
                 str(exc)
                 if isinstance(exc, TakenOver)

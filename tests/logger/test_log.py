@@ -639,7 +639,7 @@ def test_rows_57_and_65_pages_that_were_taken_and_not_planned_end_the_log(
             append(log, bytes(100_000))
         (log.sync if way == "sync" else log.force)(append(log, bytes(10_000)))
     assert not failures
-    with pytest.raises(LogFailed):
+    with pytest.raises(LogFailed, match="give it more"):  # not: mend the disk
         log.force(append(log, b"behind them"))
     assert restarted(disk, KEEP_ALL) == [b"good"]
 
