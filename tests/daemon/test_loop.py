@@ -67,6 +67,29 @@ def test_one_force_serves_all_that_asked_meanwhile_in_their_order(disk: Disk, th
     assert thread.forcer.safe == 40
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_force_makes_nothing_safe_that_was_asked_for_while_it_was_under_way(
+    disk: Disk, thread: LoopThread, anew: bool
+) -> None:
+    """Who acts upon it would have an answer before the disk has it. Nor where the loop is begun anew meanwhile."""
+    safe: list[int] = []
+
+    async def ask(lsn: int) -> None:
+        thread.forcer.ask(lsn, lambda error: safe.append(thread.forcer.safe))
+
+    disk.gate.clear()
+    thread.run(ask(8))
+    assert disk.begun.wait(DEADLINE)
+    thread.run(ask(16))
+    if anew:
+        thread.loop.call_soon_threadsafe(thread.begin_anew)
+        thread.run(asyncio.sleep(0.001))
+    disk.gate.set()
+    while len(safe) < 2:
+        thread.run(asyncio.sleep(0.001))
+    assert (safe, disk.forced) == ([8, 16], [8, 16])
+
+
 def test_what_is_asked_in_one_turn_of_the_loop_is_one_force(disk: Disk, thread: LoopThread) -> None:
     async def ask() -> None:
         loop = asyncio.get_running_loop()

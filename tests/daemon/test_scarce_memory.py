@@ -349,6 +349,16 @@ def test_a_force_of_which_the_loop_has_lost_a_callback_is_told_of_all_the_same(
     assert (losing, thread.forcer.safe) == ([], 24)
 
 
+def test_a_force_after_one_that_found_no_memory_is_told_of_as_what_it_is(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread.forcer, "_force", scarce(thread.forcer._force, 1))
+    assert isinstance(asks(thread, 8), MemoryError)
+    assert thread.forcer.safe == 0
+    assert asks(thread, 8) is None
+    assert thread.forcer.safe == 8
+
+
 def test_who_has_no_memory_to_ask_for_a_force_keeps_nobody_from_it(
     thread: LoopThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
