@@ -144,19 +144,30 @@ class Client:
             if self.closed:
                 return []
             left, cursors = list(self._sockets.values()), list(self.cursors.values())
+            over = [calls.over for calls in left]
+
+            def let_go() -> None:
+                if not kindly:
+                    sockets.close(self.anchor)
+                while left:
+                    if kindly:
+                        left[-1].dismiss()
+                    else:
+                        left[-1].hang_up()
+                    left.pop()
+                while cursors:
+                    cursors[-1].close()
+                    cursors.pop()
+
+            close = self.session.close
             self._sockets, self.cursors = {}, {}
-            self.closed = True  # last: from here on nobody else comes to do the rest
+            self.closed = True  # last: from here on nobody else comes to do the rest, which may find no memory at first
         try:
-            go_on(self.session.close)
+            go_on(close)
         finally:
             self.units.clear()
-            if not kindly:
-                sockets.close(self.anchor)
-            for calls in left:
-                go_on(calls.dismiss if kindly else calls.hang_up)
-            for cursor in cursors:
-                go_on(cursor.close)
-        return [calls.over for calls in left]
+            go_on(let_go)
+        return over
 
     # ---- units of work
 

@@ -37,6 +37,7 @@ class _Turn:
 
     relieve: Callable[["_Turn", int], None]
     waiting: Waiting = attrs.Factory(dict)
+    asking: Calls | None = None  # whose request was read, or whose answer is at work: nobody else knows of it
     forcing: bool = False
     began: int = 0  # the last force: nanoseconds
     over: bool = False
@@ -142,6 +143,9 @@ class Rounds:
 
     def _lose_waiting(self, turn: "_Turn") -> None:
         """Who has waited for an answer that can't be given must not wait for ever."""
+        if turn.asking is not None:
+            sockets.hang_up(turn.asking.sock)  # whoever serves it finds it closed
+            turn.asking = None
         while turn.waiting:
             calls = next(iter(turn.waiting))
             self._end(calls, EOFError())
@@ -154,7 +158,7 @@ class Rounds:
             there = self._ready(0.0) if done else self._spin() or self._ready(None)
             if not there:
                 break
-            highest = max(highest, self._round(there, turn.waiting))
+            highest = max(highest, self._round(there, turn))
         if turn.waiting:
             self._force(turn, highest)
 
@@ -169,14 +173,15 @@ class Rounds:
     def _ready(self, patience: float | None) -> list[Calls]:
         return [key.data for key, _ in self._selector.select(patience) if key.data is not None]
 
-    def _round(self, there: list[Calls], waiting: Waiting) -> int:
+    def _round(self, there: list[Calls], turn: "_Turn") -> int:
         """Do one request of each; answers that need a force go into `waiting`. Returns the LSN to force, 0: none."""
-        highest = 0
+        highest, waiting = 0, turn.waiting
         needs_checkpoint = self._service.sessions.needs_checkpoint  # then each call has a thread that may wait for one
         alone = not self._contended and len(there) == 1
         for calls in there:
             if calls in waiting:  # what it says before it has its answer can wait
                 continue
+            turn.asking = calls
             try:
                 data = calls.receive_now()
                 done = None
@@ -196,6 +201,7 @@ class Rounds:
                 highest = max(highest, done[1])
             else:
                 self._send(calls, done[0])
+        turn.asking = None
         return highest
 
     def _force(self, turn: "_Turn", lsn: int) -> None:
@@ -216,6 +222,7 @@ class Rounds:
             turn.forcing = False
         self._contended = CONTENDED_FORCES if len(turn.waiting) > 1 else max(0, self._contended - 1)
         for calls in list(turn.waiting):
+            turn.asking = calls
             told = turn.waiting.pop(calls)
             try:
                 told = calls.after_force(told, refused)
@@ -226,6 +233,7 @@ class Rounds:
                 self._hand_over(calls, partial(_send_rest, calls, parts_of(told)))
             else:
                 self._send(calls, told)
+        turn.asking = None
 
     def _send(self, calls: Calls, told: Answer) -> None:
         """Send an answer; where the client is slow to read it, another thread sends the rest."""

@@ -21,6 +21,7 @@ from qmgr import sockets, threads, wire
 from qmgr.configuration import Protocol
 from qmgr.daemon import hands, listeners, rounds, stomp_connection
 from qmgr.daemon.beats import NEVER, Beats
+from qmgr.daemon.calls import Calls
 from qmgr.daemon.hands import Hands
 from qmgr.daemon.loop import Forcer, Lasting, LoopThread
 from qmgr.daemon.stomp_connection import Connection
@@ -202,6 +203,24 @@ def test_rounds_go_on_where_not_even_those_who_wait_could_be_told_that_their_ans
     raw.close()
 
 
+@pytest.mark.parametrize("step", ["answer", "after_force"])
+def test_who_has_asked_while_not_even_his_end_found_memory_loses_his_connection(
+    served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """His request had been read, and nobody knew of it any more: he waited for the answer for ever."""
+    here = served.listener._clients.rounds
+    raw = Raw(served.path)
+    all_there(served, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Calls, step, scarce(getattr(Calls, step), 1))
+        patched.setattr(here, "_end", scarce(here._end, 1))
+        raw.calls.send(put())
+        assert raw.calls.is_closed()
+    connection.put("B", b"x")
+    raw.close()
+    until(lambda: len(served.manager.sessions) == 1)
+
+
 def test_whose_socket_could_not_be_taken_back_from_a_slow_force_loses_his_connection(
     served: Served, connection: qmgr.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +255,8 @@ def test_a_client_that_went_while_there_was_no_memory_is_ended_when_there_is(
     raw = Raw(served.path)
     raw.calls.ask(wire.put(wire.BEGIN, 1, "A", b"x", {}))
     monkeypatch.setattr(Session, "_end", scarce(Session._end, 600))  # more than it tries at once
-    monkeypatch.setattr("qmgr.daemon.calls.Calls.hang_up", scarce(lambda calls: sockets.hang_up(calls.sock), 2))
+    hang_up = scarce(lambda calls: sockets.hang_up(calls.sock), 2)
+    monkeypatch.setattr(Calls, "hang_up", property(scarce(lambda calls: partial(hang_up, calls), 2)))
     raw.anchor.close()
     assert raw.calls.is_closed()
     until(lambda: nobody_is_there(served))
