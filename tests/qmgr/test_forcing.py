@@ -236,6 +236,27 @@ def test_row_11_where_one_of_them_fails_the_checkpoint_does_and_the_next_one_has
     assert_all_there(tmp_path)
 
 
+def test_row_11_what_was_appended_to_a_file_that_can_not_be_found_ends_the_queue_manager(tmp_path: Path) -> None:
+    """The file holds more than that: to write only this anew would lose the rest."""
+    disk = Hooked()
+    qm = started(tmp_path, disk)
+    qm.checkpoint()
+    for queue in QUEUES:
+        qm.put(queue, bytes(9000))
+
+    def hook(path: str) -> None:
+        if f"/{QUEUES[5]}/" in path:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    disk.hook = hook
+    with pytest.raises(qmgr.Unavailable, match=os.strerror(errno.ENOENT)):
+        qm.checkpoint()
+    qm.abandon()
+    disk.hook = lambda path: None
+    with qmgr.start(NAME, data_path=tmp_path, disk=disk) as again:
+        assert all(len(list(again.browse(queue))) == 2 for queue in QUEUES)
+
+
 def test_row_11_where_there_is_no_room_what_was_appended_is_taken_back(tmp_path: Path) -> None:
     disk = Hooked()
     qm = started(tmp_path, disk)
