@@ -4,6 +4,7 @@ It starts when the first listener asks for it, serves all listeners of one queue
 """
 
 import asyncio
+import concurrent.futures
 import selectors
 import threading
 import weakref
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 from qmgr.daemon.hands import Hands
 from qmgr.manager import QueueManager
-from qmgr.threads import Thread, go_on
+from qmgr.threads import LOOK_S, Thread, go_on
 
 Callback = Callable[[Exception | None], None]
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -180,6 +181,7 @@ class LoopThread:
         self._ended = False
         self._failed = False  # a callback, since the loop was begun
         self._lost = False  # something may be, and that has not been seen to
+        self._losses = object()  # another one after each of them
         self._thread = Thread(lambda: go_on(self._run), "LISTENERS")
         self._thread.start()
 
@@ -189,6 +191,7 @@ class LoopThread:
             return False
         asyncio._set_running_loop(None)  # a loop that stopped for want of memory may have had none to say so
         if self._lost:
+            self._losses = object()
             for one in self.lasting:
                 if one.lose is not None:
                     one.lose()
@@ -214,8 +217,17 @@ class LoopThread:
         loop.default_exception_handler(context)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do it in the loop; wait for its result. For other threads than the loop's."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+        """Do it in the loop; wait for its result. For other threads than the loop's.
+
+        Raises MemoryError where the loop has lost something meanwhile: it may have been this.
+        """
+        losses = self._losses
+        asked = asyncio.run_coroutine_threadsafe(work, self.loop)
+        while not concurrent.futures.wait([asked], LOOK_S).done:
+            if self._losses is not losses:
+                asked.cancel()
+                raise MemoryError
+        return asked.result()
 
     def end(self) -> None:
         self._ended = True

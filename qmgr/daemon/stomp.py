@@ -18,6 +18,7 @@ from qmgr.daemon.stomp_times import Timing
 from qmgr.daemon.strangers import Stranger, Strangers
 from qmgr.daemon.tls import context_of, say_why
 from qmgr.errors import MQError, Reason, Unavailable
+from qmgr.threads import go_on
 
 LATE_S = 1.0  # a loop that is late by less is only busy
 CLOSE_TIMEOUT_S = 0.5  # for connections to close by themselves when the listener is closed
@@ -60,14 +61,15 @@ class StompListener:
 
     def refuse(self) -> None:
         """No new connections, deliveries or transactions; what is there goes on."""
-        if self._thread is not None:
-            self._thread.run(self._refuse())
+        thread = self._thread
+        if thread is not None:
+            go_on(lambda: thread.run(self._refuse()))
 
     def close(self) -> None:
         """End all connections at once: their units of work are backed out."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.run(self._close())
+            go_on(lambda: thread.run(self._close()))
             give_back(self._service.manager)
 
     # ---- in the loop

@@ -441,6 +441,26 @@ def test_a_loop_ends_that_had_no_memory_to_hear_of_it(monkeypatch: pytest.Monkey
     assert thread.loop.is_closed()
 
 
+def lose_the_first(monkeypatch: pytest.MonkeyPatch, loop: asyncio.AbstractEventLoop) -> None:
+    """The next callback that another thread gives the loop is lost."""
+    really, losing = loop.call_soon_threadsafe, [1]
+
+    def lose(call: Callable[..., object], *given: object, **options: Any) -> object:
+        return really(fails) if losing and losing.pop() else really(call, *given, **options)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", lose)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'sleep' was never awaited")
+def test_who_waits_for_what_the_loop_has_lost_hears_of_that(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_the_first(monkeypatch, thread.loop)
+    with pytest.raises(MemoryError):
+        thread.run(asyncio.sleep(0.001))
+    thread.run(asyncio.sleep(0.001))
+
+
 @pytest.mark.parametrize("how", ["it ends", "its wake-up is lost"])
 def test_a_task_that_lasts_is_begun_anew(thread: LoopThread, how: str) -> None:
     begun, failing = list[int](), [1]
@@ -517,6 +537,22 @@ def test_where_the_loop_had_no_memory_for_a_callback_nobody_waits_for_what_it_wa
     assert server.qm.transactions() == []
     with server.client() as again:
         again.send("A", b"y")
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'StompListener._(refuse|close)' was never awaited")
+def test_a_listener_ends_whose_loop_has_lost_that_it_was_to_end(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the queue manager waited for it for ever."""
+    loop = server.listener._state.loop
+    with server.client() as one:
+        lose_the_first(monkeypatch, loop)
+        server.listener.refuse()
+        assert one.at_end()
+        lose_the_first(monkeypatch, loop)
+        server.listener.close()
+    with pytest.raises(ConnectionRefusedError):
+        server.stranger()
 
 
 def test_whose_greeting_the_loop_has_lost_is_no_stranger_for_ever(
