@@ -543,7 +543,8 @@ def test_the_main_thread_is_woken_by_signals_and_words() -> None:
     try:
         assert hears(wakeups, 0.0) == []
         threading.Thread(target=wakeups.say, args=("word",)).start()
-        assert hears(wakeups, PATIENCE) == ["word"]
+        assert list(wakeups.wait(PATIENCE)) == ["word"]
+        assert hears(wakeups, None) == ["word"]  # it is there until it is taken out
         os.kill(os.getpid(), signal.SIGUSR1)
         assert hears(wakeups, PATIENCE) == [signal.SIGUSR1]
         for _ in range(100_000):  # more than a pipe holds
@@ -780,7 +781,8 @@ def test_row_57_that_a_task_is_over_is_told_when_there_is_memory(monkeypatch: py
 @alone
 def test_row_57_whichever_allocation_fails_the_main_thread_hears_of_all_that_came_once(first: int) -> None:
     testcapi, wakeups = importlib.import_module("_testcapi"), Wakeups([signal.SIGUSR1, signal.SIGUSR2])
-    wakeups.say("a word")
+    for _ in range(32):  # for the next one a deque asks for memory
+        wakeups.say("a word")
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         os.kill(os.getpid(), number)
     testcapi.set_nomemory(first, first + 1)
@@ -790,22 +792,26 @@ def test_row_57_whichever_allocation_fails_the_main_thread_hears_of_all_that_cam
         pass
     finally:
         testcapi.remove_mem_hooks()
-    assert sorted(map(str, hears(wakeups, 0.0))) == [*map(str, sorted([signal.SIGUSR1, signal.SIGUSR2])), "a word"]
+    assert sorted(map(str, hears(wakeups, 0.0))) == [
+        *map(str, sorted([int(signal.SIGUSR1), int(signal.SIGUSR2)])),
+        *["a word"] * 32,
+    ]
 
 
 def test_row_57_a_daemon_whose_main_thread_had_no_memory_to_wait_serves_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue manager ended as in a crash."""
-    given, failing, really = Given(), [1] * 5, Wakeups.wait
+    given = Given()
+    for where, name in ((Wakeups, "wait"), (Daemon, "_note")):
+        really, failing = getattr(where, name), [1] * 5
 
-    def wait(wakeups: Wakeups, seconds: float | None) -> Any:
-        if failing:
-            failing.pop()
-            raise MemoryError
-        return really(wakeups, seconds)
+        def scarce(*args: Any, really: Callable[..., Any] = really, failing: list[int] = failing) -> Any:
+            if failing:
+                failing.pop()
+                raise MemoryError
+            return really(*args)
 
-    monkeypatch.setattr(Wakeups, "wait", wait)
+        monkeypatch.setattr(where, name, scarce)
     assert in_main(given, lambda: given.service.on_end_asked("quiesce")) is None
-    assert not failing
 
 
 def test_row_69_a_kill_waits_for_no_disk_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
