@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logger import frame, lsn
-from logger.buffer import LogBuffer
-from logger.disk import PAGE
+from logger.buffer import LogBuffer, _taken
+from logger.disk import PAGE, Buffer
 from logger.errors import LogClosed
 
 EXTENT = 64 * PAGE
@@ -166,3 +166,11 @@ def test_row_70_the_stream_stops_loudly_before_its_64_bits_run_out() -> None:
             stream.buffer.append(5, 0, 0, 0, b"x" * 4000)
             stream.held.clear()
     assert lsn.LAST <= stream.buffer.tail < 2**64 - EXTENT
+
+
+@pytest.mark.parametrize("size", range(10))
+def test_of_what_lies_in_pieces_as_many_bytes_are_taken_as_a_frame_has(size: int) -> None:
+    parts: list[Buffer] = [b"ghij", b"ef", b"abcd"]  # the first of them last
+    taken = _taken(parts, size)
+    assert b"".join(taken) == b"abcdefghij"[:size]
+    assert b"".join(reversed(parts)) == b"abcdefghij"[size:]
