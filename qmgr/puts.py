@@ -166,14 +166,16 @@ class Puts(Definitions):
         descriptor = queue.default_descriptor
         if options or descriptor is None:
             descriptor = verbs.describe(queue, options, self._expires)
+        given_id = verbs.given_id(options)
         checked = check_bodies(bodies)
         count = len(checked)
-        if not count:
+        if not count:  # what may not be done is refused, even if it comes to nothing
+            if unit is not None:
+                verbs.check_unit(unit, 0, self.max_uncommitted)
             return [], 0
         body_bytes = sum(map(len, checked))
         self._check_many(queue, descriptor, count, body_bytes)  # before much is made of it
         now = self.clock.wall_us()
-        given_id = verbs.given_id(options)
         if given_id is None:
             heads = descriptor.heads(self._id_prefix, self._new_numbers(count), now)
         else:

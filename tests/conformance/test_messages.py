@@ -296,6 +296,19 @@ def test_put_many_takes_any_iterable_and_may_be_empty(qm: Manager, queue: str) -
     assert drain(qm, queue) == [b"0", b"1", b"2", b"3"]
 
 
+def test_put_many_of_nothing_is_refused_where_a_message_would_be(qm: Manager, queue: str) -> None:
+    with refused(qmgr.Mistake, Reason.MD_ERROR):
+        qm.put_many(queue, [], message_id=b"x" * 25)
+    unit = qm.begin(qmgr.Xid(1, b"nothing", b""))
+    unit.put(queue, b"")
+    unit.prepare()
+    with refused(qmgr.UnitOfWorkEnded, Reason.UOW_NOT_AVAILABLE):
+        unit.put_many(queue, [])
+    unit.commit()
+    with refused(qmgr.UnitOfWorkEnded, Reason.UOW_NOT_AVAILABLE):
+        unit.put_many(queue, [])
+
+
 def test_put_many_is_all_or_nothing(face: Face) -> None:
     qm, queue = face.qm, face.queue(max_depth=3, max_message_length=5)
     wrong: list[tuple[list[Any], type[qmgr.MQError], Reason]] = [
