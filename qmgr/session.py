@@ -72,6 +72,11 @@ class AllRights:
         return True
 
 
+def _named_by(method: str) -> str:
+    """What the first argument of a call on objects is the name of."""
+    return "alias" if method.endswith("alias") else "queue"
+
+
 def _touched(method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Iterator[str]:
     """The objects that a call is about, on each of which its right is needed; "": the queue manager.
 
@@ -82,7 +87,7 @@ def _touched(method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Ite
         return
     if not args:
         raise Mistake(f"the first argument of {method!r} is the name of the queue", reason=Reason.OBJECT_NAME_ERROR)
-    yield args[0] if isinstance(args[0], str) else check_name(args[0], "queue")
+    yield args[0] if isinstance(args[0], str) else check_name(args[0], _named_by(method))
     referred = [options.get("target"), options.get("backout_queue"), *args[1:2]]
     yield from (name for name in referred if isinstance(name, str) and name)
 
@@ -209,7 +214,7 @@ class Session:
         if right is None or verb is None:
             raise Mistake(f"there is no call {method!r}")
         for name in _touched(method, args, options):
-            self.rights.require(right, name and check_name(name, "queue"))
+            self.rights.require(right, name and check_name(name, _named_by(method) if name is args[0] else "queue"))
         return verb(*args, **options) if callable(verb) else verb
 
     @property

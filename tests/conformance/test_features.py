@@ -10,6 +10,7 @@ import pytest
 
 import qmgr
 from qmgr import Reason, UowState, deadletter
+from qmgr.errors import NameError_
 from qmgr.mqsc import MqscResult
 from qmgr.objects import AliasDefinition
 from tests.conformance.calls import bodies, drain, facts, refused
@@ -46,6 +47,15 @@ def test_every_verb_takes_an_alias(face: Face) -> None:
     qm.delete_alias(name)
     with refused(qmgr.UnknownQueue, Reason.UNKNOWN_OBJECT_NAME, name):
         qm.put(name, b"")
+
+
+@pytest.mark.parametrize("name", ["a b", 5], ids=repr)
+def test_what_can_be_no_name_of_an_alias_is_called_so(qm: Manager, name: Any) -> None:
+    for call in (lambda: qm.define_alias(name, "A"), lambda: qm.alter_alias(name), lambda: qm.delete_alias(name)):
+        with refused(NameError_, Reason.OBJECT_NAME_ERROR, str(name), "can't be the name of an alias"):
+            call()
+    with refused(NameError_, Reason.OBJECT_NAME_ERROR, "a b", "can't be the name of a queue"):
+        qm.define_alias(f"ALSO{next(numbers)}", "a b")
 
 
 def test_groups_come_in_their_order_and_whole(qm: Manager, queue: str) -> None:
