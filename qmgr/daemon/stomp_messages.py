@@ -63,13 +63,13 @@ def put_options(headers: dict[str, str], wall_us: Callable[[], int]) -> PutOptio
             continue
         match name:
             case "priority":
-                options["priority"] = _whole(name, value, 9)
+                options["priority"] = _whole(name, value, "a whole number from 0 to 9", Reason.PRIORITY_ERROR)
             case "persistent":
                 options["persistent"] = _flag(name, value)
             case "expires":
-                options["expiry"] = _until(_whole(name, value), wall_us())
+                options["expiry"] = _until(_milliseconds(name, value), wall_us())
             case "expiration":
-                options.setdefault("expiry", min(max(_whole(name, value), 1) / 1000, MAX_EXPIRY))
+                options.setdefault("expiry", min(max(_milliseconds(name, value), 1) / 1000, MAX_EXPIRY))
             case "correlation-id":
                 options["correlation_id"] = correlation_id = _correlation_id(value)
                 if id_text(correlation_id) != value:
@@ -85,7 +85,8 @@ def put_options(headers: dict[str, str], wall_us: Callable[[], int]) -> PutOptio
                 if id_text(group_id) != value:
                     properties[name] = value
             case "JMSXGroupSeq":
-                options["group_sequence"] = _whole(name, value, MAX_GROUP, Reason.MSG_SEQ_NUMBER_ERROR)
+                allowed = f"a whole number from 1 to {MAX_GROUP}"
+                options["group_sequence"] = _whole(name, value, allowed, Reason.MSG_SEQ_NUMBER_ERROR)
             case "JMS_IBM_Last_Msg_In_Group":
                 options["last_in_group"] = _flag(name, value, Reason.MSG_FLAGS_ERROR)
             case _:
@@ -95,9 +96,12 @@ def put_options(headers: dict[str, str], wall_us: Callable[[], int]) -> PutOptio
     return options
 
 
-def _whole(name: str, value: str, most: int = 10**18, reason: Reason = Reason.MD_ERROR) -> int:
-    if not value.isascii() or not value.isdigit() or len(value) > 18 or int(value) > most:
-        allowed = f"a whole number from 0 to {most}" if most < 10**18 else "a whole number, of milliseconds"
+def _milliseconds(name: str, value: str) -> int:
+    return _whole(name, value, "a whole number, of milliseconds", Reason.EXPIRY_ERROR)
+
+
+def _whole(name: str, value: str, allowed: str, reason: Reason) -> int:
+    if not value.isascii() or not value.isdigit() or len(value) > 18:
         raise Mistake(f"header {name} is {allowed}, not {value[:100]!r}", reason=reason)
     return int(value)
 
