@@ -30,6 +30,7 @@ from pipeline.filters import Filters
 from pipeline.log_options import LATEST, Asked, lsn_of, microseconds
 from pipeline.mounted import seen
 from pipeline.rows import batches
+from pipeline.schema import batch_of
 from pipeline.unusable import with_way_out
 from qmgr.errors import Mistake
 
@@ -43,12 +44,15 @@ class LogPartition(InputPartition):
 
 
 def rows_in(partition: InputPartition, target: pa.Schema, disk: Disk | None = None) -> Iterator[pa.RecordBatch]:
-    """The batches of a partition, with the columns of `target` and exactly its types. Raises LogError, OSError."""
+    """The batches of a partition, with the columns of `target` and exactly its types.
+
+    Raises Mistake as `batch_of`, LogError, OSError.
+    """
     if not isinstance(partition, LogPartition):
         return  # where there is nothing to read Spark makes up a partition
     with with_way_out(), seen(partition.value.log, disk):
         for batch in batches(partition.value, tuple(map(str.lower, target.names)), partition.filters, disk):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=target)
+            yield batch_of(batch.columns, target)
 
 
 def needs_names(target: pa.Schema, filters: Filters) -> bool:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pipeline.schema import ARROW as LOG
-from pipeline.schema import SQL, column
+from pipeline.schema import SQL, batch_of, column
 from qmgr import Message, Mistake
 from qmgr.message import HEAD, STANDING, value_text
 
@@ -93,8 +93,9 @@ def batches(messages: Iterable[Seen], target: pa.Schema) -> Iterator[pa.RecordBa
 
 
 def batch(messages: list[Seen], target: pa.Schema) -> pa.RecordBatch:
+    """Raises Mistake as `batch_of`."""
     columns = [pa.array(map(VALUES[field.name], messages), field.type, size=len(messages)) for field in target]
-    return pa.RecordBatch.from_arrays(columns, schema=target)
+    return batch_of(columns, target)
 
 
 def target_of(schema: StructType) -> pa.Schema:

@@ -4,7 +4,7 @@ Moments are UTC; LSNs, lengths and sequences are whole numbers. A column is null
 docs/spark.md.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -73,3 +73,14 @@ def column(name: str, kind: pa.DataType, asked: str, *, nullable: bool) -> pa.Fi
     if asked != SIMPLE[kind]:
         raise Mistake(f"column {name!r} is {SQL[kind]}, not {asked.upper()}; read it as that and cast it")
     return pa.field(name, kind, nullable=nullable)
+
+
+def batch_of(columns: Sequence[pa.Array], target: pa.Schema) -> pa.RecordBatch:
+    """The columns as Spark expects them. Raises Mistake for a null in one that the user's schema has as NOT NULL.
+
+    Spark believes such a schema: it would fail with Java's words, or read whatever lies in the null's place.
+    """
+    for field, values in zip(target, columns, strict=True):
+        if not field.nullable and values.null_count:
+            raise Mistake(f"column {field.name!r} has rows where it is null; leave out NOT NULL in its schema")
+    return pa.RecordBatch.from_arrays(columns, schema=target)

@@ -528,6 +528,15 @@ def test_arrow_types_are_those_that_spark_expects() -> None:
         target_of(StructType([StructField("kind", IntegerType())]))
 
 
+def test_a_null_is_refused_where_the_schema_has_none(path: Path) -> None:
+    schema = StructType([StructField("kind", StringType()), StructField("UOW", LongType(), nullable=False)])
+    made = LogTable(options(path), target_of(schema))
+    with pytest.raises(Mistake, match="column 'UOW' has rows where it is null; leave out NOT NULL in its schema"):
+        read(made)
+    made.filters = Filters(kinds=frozenset(["COMMIT"]))
+    assert [row["kind"] for row in read(made)][:2] == ["COMMIT", "COMMIT"]
+
+
 def test_a_part_is_of_one_type_whatever_it_holds(path: Path) -> None:
     made = LogTable(options(path), arrow_of(("properties", "bases", "time")))
     found = {batch.schema for part in parts(made) for batch in made.read(part)}

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 import qmgr
 from logger import control
@@ -139,6 +139,15 @@ def test_only_the_columns_that_are_asked_for_are_made_and_batches_are_bounded(
         {"body_length": lengths} for lengths in ([1, 1, 1], [1, 100], [1])
     ]
     assert list(queue_rows.batches([], target)) == []
+
+
+def test_a_null_is_refused_where_the_schema_has_none(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    target = queue_rows.target_of(StructType([StructField("expiry", TimestampType(), nullable=False)]))
+    qm.put("A", b"", expiry=60.0)
+    assert [batch.num_rows for batch in browsed(tmp_path, target)] == [1]
+    qm.put("A", b"")
+    with pytest.raises(Mistake, match="column 'expiry' has rows where it is null; leave out NOT NULL in its schema"):
+        browsed(tmp_path, target)
 
 
 def test_wrong_queues_columns_and_queue_managers_are_told_before_there_are_tasks(
