@@ -256,6 +256,8 @@ class QueueWriter(DataSourceArrowWriter):
         self.patience = seconds(options, "attemptTimeout", marks.ATTEMPT_TIMEOUT_S)
         self.batch = whole(options, "batchId", 0)
         named = lowered(options).get("writeid")
+        if named == "":  # of a variable that nobody has set, perhaps: the job would be put again when it is repeated
+            raise Mistake("option writeId is empty, and a job is known by it: give it a name, or leave it out")
         if "batchid" in lowered(options) and not named:
             raise Mistake("option batchId numbers the batches of a writing, and option writeId says of which")
         # The same rows for another queue are another writing.

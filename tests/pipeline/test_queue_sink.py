@@ -544,6 +544,7 @@ def test_wrong_options_are_refused_with_one_sentence(tmp_path: Path) -> None:
         ({"batchId": "9" * 5000, "writeId": "w"}, "option batchId is '9{40}'; it is a whole number"),
         ({"batchId": "3"}, "option writeId says of which"),
         ({"batchId": "0"}, "option writeId says of which"),
+        ({"writeId": ""}, "option writeId is empty, and a job is known by it: give it a name"),
         ({"write_id": "w"}, "qmgr.queue has no option 'write_id' here; it has qmgr, .* writeId, batchId, "),
         ({"startingLsn": "1"}, "has no option 'startingLsn' here"),
     ):
