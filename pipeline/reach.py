@@ -60,7 +60,8 @@ def reach(options: Mapping[str, str], *, needs_queue: bool = True) -> Reach:
         if "://" not in url:
             raise Mistake(f"option url is {url!r}; write qmgr://host:port/QM1, or qmgrs:// for TLS")
         return Reach(name_or_url=url, queue=queue, **identity)
-    root = locations.find(name, local(given.get("datapath", "")) or None).data_root
+    path = given.get("datapath")  # an empty one is refused: elsewhere may be another queue manager of this name
+    root = locations.find(name, None if path is None else local(path)).data_root
     return Reach(name_or_url=name, data_path=root, queue=queue, **identity)
 
 

@@ -538,6 +538,7 @@ def test_wrong_options_are_refused_with_one_sentence(tmp_path: Path) -> None:
         ({"queue": ""}, "name the queue by option queue, or in a column queue"),
         ({"queue": "no queue"}, "can't be the name of a queue"),
         ({"qmgr": "no/../name here"}, "can't be the name of a queue manager"),
+        ({"dataPath": ""}, "data_path is the path of a directory, not ''"),
         ({"attemptTimeout": "soon"}, "option attemptTimeout is 'soon'; it is a number of seconds"),
         ({"attemptTimeout": "-1"}, "it is a number of seconds"),
         ({"batchId": "x", "writeId": "w"}, "option batchId is 'x'; it is a whole number"),
