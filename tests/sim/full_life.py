@@ -8,7 +8,7 @@ may leave of it.
 import contextlib
 import random
 from collections.abc import Callable, Hashable
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import attrs
@@ -697,7 +697,8 @@ class FullLife:
             fewer = (between or [model])[-1].copy()
             fewer.get(base, chosen(fewer)[:some])
             shorter.append(fewer)
-        answer = self.call(text, real, *between, *shorter, after, may=may, must=must, unit=unit, forces=forces)
+        tried = self.tried(base, [model, *between]) if mover is None else []
+        answer = self.call(text, real, *tried, *between, *shorter, after, may=may, must=must, unit=unit, forces=forces)
         rolled_back = self.did.get("rolled back for room", 0) > gone
         last = [*between[-1:], model][0]
         if isinstance(answer, Refused):
@@ -824,6 +825,21 @@ class FullLife:
         raise self.violation(f"the moves of a get that was refused with {refused.reason} left neither this nor that")
 
     @staticmethod
+    def tried(queue: str, states: list[FullModel]) -> list[FullModel]:
+        """Each of these, with more of the moves made, after a crash in the unit of work of the next moves.
+
+        To back that out may count, of those that it moves.
+        """
+        made = []
+        for state, after in pairwise(states):
+            one = state.copy()
+            gone = {msg.number for msg in state.queues[queue].msgs} - {msg.number for msg in after.queues[queue].msgs}
+            for msg in one.queues[queue].msgs:
+                msg.backouts += msg.number in gone
+            made.append(one)
+        return made
+
+    @staticmethod
     def again(model: FullModel, queue: str, move: Move) -> Move:
         """The same move in another copy of the model."""
         return next(m for m in model.queues[queue].msgs if m.number == move[0].number), *move[1:]
@@ -947,7 +963,8 @@ class FullLife:
             return list(found)
 
         gone = self.did.get("rolled back for room", 0)
-        found = self.call(f"deliver {base} {limit}", real, *between, after, may=may, must=not enabled, forces=False)
+        may_be = *self.tried(base, [model, *between]), *between, after
+        found = self.call(f"deliver {base} {limit}", real, *may_be, may=may, must=not enabled, forces=False)
         if isinstance(found, Refused):
             if moves:
                 self.adopt(base, moves, None, found)
