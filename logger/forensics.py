@@ -127,12 +127,17 @@ class Evidence:
         """The whole frames from LSN `start` on, wherever they lie; a body is valid until the next is asked for."""
         for sequence in sorted(self.paths):
             if (sequence + 1) * self._extent_bytes > start:
-                file = open_plain(self._disk, self.paths[sequence])
                 try:
-                    view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
-                    yield from whole_frames(view, max(start, view.start), self._seed)
-                finally:
-                    file.close()
+                    yield from self._frames_of(sequence, start)
+                except LaterFormat:
+                    raise
+                except LogDamaged:  # it is compressed: what follows in it tells nothing
+                    continue
+
+    def _frames_of(self, sequence: int, start: int) -> Iterator[Frame]:
+        with contextlib.closing(open_plain(self._disk, self.paths[sequence])) as file:
+            view = ExtentView(file, sequence * self._extent_bytes, self._extent_bytes, self._seed)
+            yield from whole_frames(view, max(start, view.start), self._seed)
 
     def up_to(self, sequence: int, end: int) -> Generator[bytes, None, None]:
         """The bytes of an extent from its beginning to the LSN `end`, as a reader sees it; nothing of a missing one."""

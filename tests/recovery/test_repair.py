@@ -725,7 +725,7 @@ def test_checkpoints_lost_images_there() -> None:
         mended(life, "checkpoints_lost_images_there", life.model)
 
 
-@pytest.mark.parametrize("damage", ["", "before", "gap", "behind"])
+@pytest.mark.parametrize("damage", ["", "before", "gap", "archived", "behind"])
 def test_checkpoints_and_control_file_lost_images_there(damage: str) -> None:
     """Nothing says where the log begins that a restart needs: the images do."""
     life = Life(LINEAR)
@@ -754,6 +754,12 @@ def test_checkpoints_and_control_file_lost_images_there(damage: str) -> None:
         flip(life, path_of(kept - 2), DATA + 2000)
     elif damage == "gap":
         life.disk.remove(path_of(kept - 2))
+    elif damage == "archived":
+        make_dirs(life.disk, f"{LOG}/archive")
+        path = f"{LOG}/archive/{file_name(kept - 2)}{Compression.GZIP.suffix}"
+        compress(life.disk, path_of(kept - 2), path, Compression.GZIP)
+        life.disk.remove(path_of(kept - 2))
+        flip(life, path, 200)
     elif damage == "behind":
         flip(life, path_of(place // size - 1), DATA + place % size + 60)
     assert "is missing" in refused_by_start(life)
