@@ -264,22 +264,24 @@ class _Examiner:
     def _of_images_without_control(self, evidence: Evidence) -> End | None:
         """As `_of_images` where nothing says from where on a restart needs the log.
 
-        Damage before the images loses nothing, so what lies behind the last damage is asked last, and goes before.
+        Damage before the images loses nothing, so what lies behind the last damage is asked last, and goes before: if
+        it is of this past, which what lies before may tell.
         """
         found, start = None, min(self.placed.here, default=0)
+        epochs = self._epochs(evidence, 0)
         while start:
             begin = self._empty(start * self.extent_bytes, 0)
-            chain = self._follow(evidence, begin, None, resync=True)
-            found = self._with_images(self._supposed(evidence, chain), chain) or found
+            chain = self._follow(evidence, begin, None, epochs, resync=True)
+            found = self._with_images(self._supposed(chain, epochs), chain) or found
             if chain.damage is None:
                 break
             behind = max(start, chain.end // self.extent_bytes)
             start = min((sequence for sequence in self.placed.here if sequence > behind), default=0)
         return found
 
-    def _supposed(self, evidence: Evidence, chain: Chain) -> ControlState:
+    def _supposed(self, chain: Chain, epochs: EpochFrom) -> ControlState:
         """What a control file would say of a linear log that is read from the beginning of the chain to its end."""
-        begins, epoch = self._epochs(evidence, chain.start)
+        begins, epoch = epochs
         return ControlState(
             log_id=self.log_id,
             log_type=LogType.LINEAR,
@@ -329,14 +331,23 @@ class _Examiner:
         )
 
     def _follow(
-        self, evidence: Evidence, one: Checkpoint, state: ControlState | None, *, resync: bool = False
+        self,
+        evidence: Evidence,
+        one: Checkpoint,
+        state: ControlState | None,
+        epochs: EpochFrom | None = None,
+        *,
+        resync: bool = False,
     ) -> Chain:
-        """The records from a checkpoint on. One that can't be used is a witness too of what was durable."""
+        """The records from a checkpoint on. One that can't be used is a witness too of what was durable.
+
+        `epochs` are asked for where neither they nor the state are given.
+        """
         durable = max([one.durable, *(each.found.durable for each in self.checkpoints)])
         if state is not None:
             durable = max(durable, state.durable, state.clean_end)
             return evidence.follow(one.head, durable, (state.epoch_from, state.epoch))
-        epochs = self._epochs(evidence, one.head)
+        epochs = epochs or self._epochs(evidence, one.head)
         durable_beyond = 0
         chain = evidence.follow(one.head, durable, epochs, resync=resync)
         for each in evidence.frames(chain.end):  # an extent that is missing hides these from a reader

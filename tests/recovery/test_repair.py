@@ -770,6 +770,35 @@ def test_checkpoints_and_control_file_lost_images_there(damage: str) -> None:
         assert rows(done) == {"control_missing", "checkpoints_lost_images_there"}
 
 
+def test_checkpoints_and_control_file_lost_and_the_archive_has_images_of_another_past() -> None:
+    """The log was put back from an older copy, what said so is lost, too, and a record is damaged."""
+    life = Life(LINEAR)
+    born(life)
+    laps(life, 0.8)
+    life.qm.record_image()
+    life.checkpoint()
+    size = control.read(life.disk, CONTROL)[1].extent_bytes
+    older = life.fork(KEEP_ALL)
+    left = life.qm.status().log.tail // size
+    life.qm.advance_log()
+    life.put("A", size=9000)
+    life.qm.record_image()
+    assert life.qm.status().log.tail // size == left + 1
+    older.restart()
+    older.put("A")
+    early, place = older.model.copy(), older.qm.status().log.tail
+    for _ in range(3):
+        older.put("B", size=9000)
+    assert older.qm.status().log.tail // size == left
+    older.crash(KEEP_ALL)
+    make_dirs(older.disk, f"{LOG}/archive")
+    older.disk.poke(f"{LOG}/archive/{file_name(left)}", life.disk.peek(path_of(left)))
+    for path in (CONTROL, NEWEST, PREVIOUS):
+        older.disk.remove(path)
+    flip(older, path_of(left - 1), DATA + place % size + 60)
+    loses_what_is_accepted(older, early, "checkpoints_lost_images_there", place)
+
+
 def test_what_the_disk_can_not_read_just_once_is_no_lack_of_images() -> None:
     """With that sentence a backup would be restored, where the next try loses nothing."""
     life = Life(LINEAR)
