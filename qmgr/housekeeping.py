@@ -85,7 +85,9 @@ class Housekeeper:
         """No more work after this. `meanwhile` is called about once a second until there is none."""
         self._ending = True
         self._wake.set()
-        for thread in (self._thread, *self._chore_threads.values(), self.checkpoints.thread):
+        if self._thread is not None:  # first: until it ends it may start others
+            self._thread.await_end(meanwhile)
+        for thread in (*self._chore_threads.values(), self.checkpoints.thread):
             if thread is not None:
                 thread.await_end(meanwhile)
 

@@ -2,8 +2,10 @@
 
 import errno
 import gzip
+import sys
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -722,19 +724,35 @@ def test_an_extent_that_ended_while_the_clock_was_set_back_may_have_the_oldest_m
 
 
 class Hanging(PosixDisk):
-    """A disk on which a directory hangs, when it is told to."""
+    """A disk on which one kind of call on a directory, or in it, hangs when it is told to."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
         self._directory = str(directory)
+        self.call = "list"
         self.goes_on, self.asked = threading.Event(), threading.Event()
         self.goes_on.set()
 
-    def list(self, path: str) -> list[str]:
-        if path == self._directory and not self.goes_on.is_set():
+    def _wait(self, call: str, path: str) -> None:
+        if call == self.call and path.startswith(self._directory) and not self.goes_on.is_set():
             self.asked.set()
             assert self.goes_on.wait(120)
+
+    def list(self, path: str) -> list[str]:
+        self._wait("list", path)
         return super().list(path)
+
+    def unlink(self, path: str) -> None:
+        self._wait("unlink", path)
+        super().unlink(path)
+
+
+def is_in(thread: threading.Thread, call: str) -> bool:
+    """Is the thread in a function of this name?"""
+    frames = sys._current_frames()
+    return thread.ident in frames and any(
+        frame.f_code.co_name == call for frame, _ in traceback.walk_stack(frames[thread.ident])
+    )
 
 
 @pytest.fixture
@@ -748,10 +766,10 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging
     disk.goes_on.set()
 
 
-def said(tmp_path: Path) -> list[str]:
-    """What the error log has of a wait for the archive."""
+def said(tmp_path: Path, message: str = "AMQ9019W") -> list[str]:
+    """What the error log has of a wait for the archive, or of something else."""
     path = tmp_path / "qmgrs" / NAME / "errors" / "AMQERR01.LOG"
-    return [line for line in path.read_text().splitlines() if "AMQ9019W" in line] if path.exists() else []
+    return [line for line in path.read_text().splitlines() if message in line] if path.exists() else []
 
 
 def test_while_the_archive_hangs_images_are_recorded_and_it_is_told_that_an_end_waits(
@@ -775,6 +793,25 @@ def test_while_the_archive_hangs_images_are_recorded_and_it_is_told_that_an_end_
     assert not ends.is_alive()
     with qmgr.start(NAME, data_path=tmp_path) as again:
         assert again.get("Q").body == b"kept"
+
+
+def test_an_end_waits_for_work_at_the_archive_that_begins_only_then(tmp_path: Path, hanging: Hanging) -> None:
+    """Housekeeping was held up in something else, and had that still to do."""
+    manager = qmgr.start(NAME, data_path=tmp_path, disk=hanging)
+    [keeper] = [thread for thread in threading.enumerate() if thread.name == f"CHECKPOINT-{NAME}"]
+    ends = threading.Thread(target=manager.end, daemon=True)
+    with manager._housekeeper.log_space.one_at_a_time:
+        wait_for(lambda: is_in(keeper, "work"))
+        wait_for(lambda: not any(thread.name.startswith("ARCHIVE") for thread in threading.enumerate()))
+        hanging.goes_on.clear()
+        ends.start()
+        wait_for(lambda: is_in(ends, "await_end"))
+    assert hanging.asked.wait(120)
+    time.sleep(0.5)
+    assert ends.is_alive() and not said(tmp_path, "AMQ8004I")
+    hanging.goes_on.set()
+    ends.join(120)
+    assert not ends.is_alive() and said(tmp_path, "AMQ8004I")
 
 
 def test_a_start_for_which_the_archive_hangs_is_told(tmp_path: Path, hanging: Hanging) -> None:
