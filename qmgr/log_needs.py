@@ -92,10 +92,16 @@ class LogNeeds:
             self.unpin(reading)
 
     def pin(self, lsn: int) -> Reading:
-        """Nothing from this LSN on goes before the reading is moved forward, unpinned or forgotten."""
+        """Nothing from this LSN on goes before the reading is moved forward, unpinned or forgotten.
+
+        What a restart needs is none of what goes: who wants no more does not wait for a removal, which may hang.
+        """
         reading = Reading(lsn)
-        with self.deciding, self._lock:
+        with self._lock:
             self._readers.add(reading)
+        if lsn < min(self._checkpointer.heads):
+            with self.deciding:  # what was decided before that is carried out now
+                pass
         return reading
 
     def unpin(self, reading: Reading) -> None:

@@ -795,6 +795,30 @@ def test_while_the_archive_hangs_images_are_recorded_and_it_is_told_that_an_end_
         assert again.get("Q").body == b"kept"
 
 
+def test_while_a_removal_from_the_archive_hangs_images_are_recorded(tmp_path: Path, hanging: Hanging) -> None:
+    manager = qmgr.start(NAME, data_path=tmp_path, disk=hanging)
+    manager.define_queue("Q")
+    for _ in range(4):
+        manager.put("Q", bytes(200_000))
+        manager.get("Q")
+    manager.record_image()
+    for _ in range(2):
+        manager.checkpoint()
+    assert manager.archive_log().done
+    removes = threading.Thread(target=lambda: manager.remove_log(older_than=0), daemon=True)
+    hanging.call = "unlink"
+    hanging.goes_on.clear()
+    removes.start()
+    assert hanging.asked.wait(120)
+    images = threading.Thread(target=manager.record_image, daemon=True)
+    images.start()
+    images.join(120)
+    assert not images.is_alive()
+    hanging.goes_on.set()
+    removes.join(120)
+    manager.end()
+
+
 def test_an_end_waits_for_work_at_the_archive_that_begins_only_then(tmp_path: Path, hanging: Hanging) -> None:
     """Housekeeping was held up in something else, and had that still to do."""
     manager = qmgr.start(NAME, data_path=tmp_path, disk=hanging)
