@@ -265,7 +265,7 @@ class Retention:
             return
         worked = False
         try:
-            with self._watch.at_work(), self._working:
+            with self._working, self._watch.at_work():  # an operator's work, which has steps of its own, is no wait
                 self._check_archive_seen()
                 now_us = self._clock.wall_us()
                 kept = self._archive.apply_policy(

@@ -838,6 +838,22 @@ def test_an_end_waits_for_work_at_the_archive_that_begins_only_then(tmp_path: Pa
     assert not ends.is_alive() and said(tmp_path, "AMQ8004I")
 
 
+def test_that_an_operator_works_at_the_archive_for_long_is_no_wait_for_it() -> None:
+    made = world("Manual")
+    path = f"{DATA}/qmgrs/{NAME}/qm.ini"
+    made.disk.poke(path, made.disk.peek(path) + b"LogArchive:\n   ArchiveAfter=1h\n")
+    made.restart()
+    keeps = threading.Thread(target=made.qm._retention.keep_policy, daemon=True)
+    with made.qm._retention._working:
+        keeps.start()
+        wait_for(lambda: is_in(keeps, "keep_policy"))
+        time.sleep(0.1)
+        made.clock.advance(archive_watch.LONG_NS / 1e9)
+        made.qm._archive_watch.look()
+    keeps.join(120)
+    assert "AMQ9019" not in made.errors()
+
+
 def test_a_start_for_which_the_archive_hangs_is_told(tmp_path: Path, hanging: Hanging) -> None:
     hanging.goes_on.clear()
     started: list[qmgr.QueueManager] = []
