@@ -189,6 +189,21 @@ class Placed:
             self._note(ROW_OF_FLAW[flaw], self.path_of(number), f"it may have the log from {lsn.text(at)}")
         return {at // self.extent_bytes} if found else set()
 
+    def note_foreign_files(self, at: int) -> set[int]:
+        """Say which files of another log may lie where the log goes on from the LSN `at`; that sequence, where it does.
+
+        For where no control file says what there was: an extent that is full, as that before `at` is, has a successor.
+        """
+        sequence, within = divmod(at, self.extent_bytes)
+        if within:
+            return set()
+        strangers = [seen for seen in self.bad if seen.header is not None and seen.header.log_id != self.log_id]
+        there = [seen for seen in strangers if self.circular or seen.number == linear_number(sequence)]
+        return {
+            self._lacks("extent_foreign", sequence, seen.path, f"it may be in the place of one from {lsn.text(at)} on")
+            for seen in there
+        }
+
     def _row_of(self, number: int, sequence: int, foreign: set[int]) -> str:
         """The row for an extent that the control file says holds `sequence`; "" when it does, or a later one."""
         seen = self.right.get(number)

@@ -398,6 +398,8 @@ class _Examiner:
             expected = state if state is not None else self._remedy(None, found, cut=False).state_after()
             one_copy = self.one_copy and state is not None
             gone = self.placed.note_suspect_files(expected, chain.stopped, chain.epoch, one_copy=one_copy)
+            if state is None:
+                gone |= self.placed.note_foreign_files(chain.stopped)
         media = self.media(used.catalogue) // self.extent_bytes
         if media:
             self.placed.note_history(media, needed)

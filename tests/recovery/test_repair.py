@@ -990,6 +990,25 @@ def test_extent_foreign(killed: Past) -> None:
     cut(killed, life, "extent_foreign")
 
 
+@pytest.mark.parametrize("setup", [CIRCULAR, LINEAR], ids=["circular", "linear"])
+def test_extent_foreign_in_the_place_of_the_last_one_and_no_control_file(setup: Setup) -> None:
+    """That there was more is told by this file alone: the extent before it is full."""
+    life, other = Life(setup), Life(setup, seed=1)
+    born(life)
+    size = life.setup.file_pages * PAGE
+    life.checkpoint()
+    while life.qm.status().log.tail < 2 * size:
+        early, place = life.model.copy(), life.qm.status().log.tail
+        life.put("A", size=3000)
+    life.crash(KEEP_ALL)
+    born(other)
+    life.disk.remove(CONTROL)
+    life.disk.poke(path_of(1), other.disk.peek(path_of(0)))
+    found = check(life)
+    assert rows(found) >= {"control_missing", "extent_foreign"}, found.lines()
+    loses_what_is_accepted(life, early, "extent_foreign", place)
+
+
 def test_extent_stale() -> None:
     past = of("circular-killed")
     last = max(past.sequences)
