@@ -27,7 +27,7 @@ class ExtentIndexing:
         self._linear = engine.log.state.log_type is LogType.LINEAR
         self._indexed = 0  # the sequence before which no extent has to be looked at for an index
 
-    def index_extents(self) -> None:
+    def index_extents(self, give_way: GiveWay | None = None) -> None:
         """Build an index beside each extent that is full and has none, giving way; the rest is left to the next time.
 
         The last record of an extent may end in the next one, so that has to be full too. Nothing needs an index: what
@@ -39,7 +39,7 @@ class ExtentIndexing:
             return
         with contextlib.suppress(Ending, OSError):
             history = log.history()
-            give_way = pace_of(self._engine)
+            give_way = give_way or pace_of(self._engine)
             for sequence, place in history.places().items():
                 if not self._indexed <= sequence < full:
                     continue

@@ -394,6 +394,12 @@ class Retention:
         """The name of the extent that is being written."""
         return name_of((self._log.buffer.tail - 1) // self._log.state.extent_bytes)
 
+    def index_extents(self) -> None:
+        """Build the indexes that lack, in the archive too."""
+        if self._linear:
+            with self._watch.at_work():
+                self.indexing.index_extents(self._pace())
+
     def look_at_archive(self) -> None:
         """Note what the archive has that media recovery needs, for `facts`. For those who may wait for that directory.
 

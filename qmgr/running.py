@@ -285,7 +285,7 @@ class Running(ABC):
         """
         self._retention.keep_policy()
         if background:
-            self._retention.indexing.index_extents()
+            self._retention.index_extents()
         self._retention.look_at_archive()
 
     def _record_first_catalog(self) -> None:

@@ -729,12 +729,13 @@ class Hanging(PosixDisk):
     def __init__(self, directory: Path) -> None:
         super().__init__()
         self._directory = str(directory)
-        self.call = "list"
+        self.call, self.caller = "list", ""
         self.goes_on, self.asked = threading.Event(), threading.Event()
         self.goes_on.set()
 
     def _wait(self, call: str, path: str) -> None:
-        if call == self.call and path.startswith(self._directory) and not self.goes_on.is_set():
+        mine = call == self.call and path.startswith(self._directory) and not self.goes_on.is_set()
+        if mine and (not self.caller or is_in(threading.current_thread(), self.caller)):
             self.asked.set()
             assert self.goes_on.wait(120)
 
@@ -793,6 +794,19 @@ def test_while_the_archive_hangs_images_are_recorded_and_it_is_told_that_an_end_
     assert not ends.is_alive()
     with qmgr.start(NAME, data_path=tmp_path) as again:
         assert again.get("Q").body == b"kept"
+
+
+def test_that_the_archive_hangs_is_told_also_where_indexes_wait_for_it(tmp_path: Path, hanging: Hanging) -> None:
+    manager = qmgr.start(NAME, data_path=tmp_path, disk=hanging)
+    manager.define_queue("Q")
+    hanging.caller = "index_extents"
+    hanging.goes_on.clear()
+    for _ in range(4):
+        manager.put("Q", bytes(200_000))
+    assert hanging.asked.wait(120)
+    wait_for(lambda: bool(said(tmp_path)))
+    hanging.goes_on.set()
+    manager.end()
 
 
 def test_while_a_removal_from_the_archive_hangs_images_are_recorded(tmp_path: Path, hanging: Hanging) -> None:
