@@ -38,6 +38,7 @@ from qmgr.extent_indexing import ExtentIndexing
 from qmgr.ini import LogManagement
 from qmgr.log_needs import LogNeeds, name_of
 from qmgr.pace import Ending, pace_of
+from qmgr.threads import LOOK_S
 from qmgr.undelivered import Undelivered
 
 POLICY_INTERVAL_NS = 10_000_000_000  # between looks whether an extent is old enough, at least
@@ -79,7 +80,7 @@ class Retention:
         self._working = threading.Lock()  # somebody moves or deletes extents
         self._noting = threading.Lock()  # somebody notes that extents are archived
         self._next_look_ns = self._next_house_ns = 0
-        self._newly_archived = False  # extents were reported as archived since this was looked at
+        self._left_over = False  # extents were reported as archived since this was looked at, or could not be then
         self._archive_unseen = False  # the archive could not be looked at since the start
         self._archive_sizes: dict[int, int] = {}  # by sequence: what it has for media recovery, as of the last look
         if self._linear:
@@ -208,7 +209,7 @@ class Retention:
         if not self._linear or now < self._next_house_ns:
             return
         self._next_house_ns = now + POLICY_INTERVAL_NS
-        if self._newly_archived or self.needs.oldest() != self._reported_oldest:
+        if self._left_over or self.needs.oldest() != self._reported_oldest:
             with contextlib.suppress(LogError):  # a log that has failed is heard of by all others
                 self.keep_house()
 
@@ -220,7 +221,7 @@ class Retention:
             self._errors.say("AMQ7468", name=oldest[1])
         if self._management is not LogManagement.MANUAL and self._working.acquire(blocking=False):
             try:
-                self._newly_archived = False
+                self._left_over = False
                 self._reuse()
             finally:
                 self._working.release()
@@ -245,11 +246,16 @@ class Retention:
     def _reuse(self) -> None:
         """Keep as many superfluous extents for reuse as there are primaries; delete the others."""
         for sequence in self._log.inactive():
-            with self.needs.deciding:
+            if not self.needs.deciding.acquire(timeout=LOOK_S):
+                self._left_over = True  # who has it may wait for the archive, and a checkpoint for nobody who does
+                return
+            try:
                 waiting = self._management is LogManagement.ARCHIVE and not self._archived(sequence)
                 if sequence >= min(self.needs.needed_from().values()) or waiting:
                     return
                 self._log.recycle(sequence)
+            finally:
+                self.needs.deciding.release()
 
     def _archived(self, sequence: int) -> bool:
         """Has somebody else reported the extent as archived? Nobody has to where our own policy moves it there."""
@@ -383,7 +389,7 @@ class Retention:
             self._check_archive_seen()  # what is let go of now could not be told from what is of another past later
             self._archive.recognise(place for s, place in places.items() if first <= s <= held[number])
             self._notices.add(first, held[number])
-            self._newly_archived = True
+            self._left_over = True
 
     def advance(self) -> None:
         """Go on in the next extent, so that this one can be archived (RESET QMGR TYPE(ADVANCELOG))."""

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 import traceback
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -537,7 +536,8 @@ def test_extents_grow_old_and_are_archived_compressed_and_removed(
 def test_nobody_begins_to_read_between_the_decision_that_an_extent_can_go_and_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, held, pinned = world("Automatic"), list[bool](), list[bool]()
+    """Who reads from where a restart needs the log does not wait: none of that goes."""
+    made, held = world("Automatic"), list[bool]()
     needs, log = made.qm._retention.needs, made.qm._log
     recycle, lock = log.recycle, needs.deciding
 
@@ -545,16 +545,18 @@ def test_nobody_begins_to_read_between_the_decision_that_an_extent_can_go_and_it
         held.append(lock.locked())
         recycle(sequence)
 
-    class Noted(weakref.WeakSet[Reading]):
-        def add(self, item: Reading) -> None:
-            pinned.append(lock.locked())
-            super().add(item)
-
     monkeypatch.setattr(log, "recycle", noted)
-    monkeypatch.setattr(needs, "_readers", Noted())
     fill(made, 8)
-    needs.pin(0)
-    assert set(held) == {True} and set(pinned) == {True}
+    assert set(held) == {True}
+    reads = threading.Thread(target=lambda: needs.pin(0))
+    with lock:
+        needs.pin(log.state.head)
+        reads.start()
+        wait_for(lambda: is_in(reads, "pin"))
+        time.sleep(0.2)
+        assert reads.is_alive()
+    reads.join(120)
+    assert not reads.is_alive()
 
 
 def test_row_43_what_the_checkpoint_before_the_last_needs_is_not_removed() -> None:
@@ -747,6 +749,10 @@ class Hanging(PosixDisk):
         self._wait("unlink", path)
         super().unlink(path)
 
+    def rename(self, old: str, new: str) -> None:
+        self._wait("rename", new)
+        super().rename(old, new)
+
 
 def is_in(thread: threading.Thread, call: str) -> bool:
     """Is the thread in a function of this name?"""
@@ -805,6 +811,37 @@ def test_that_the_archive_hangs_is_told_also_where_indexes_wait_for_it(tmp_path:
         manager.put("Q", bytes(200_000))
     assert hanging.asked.wait(120)
     wait_for(lambda: bool(said(tmp_path)))
+    hanging.goes_on.set()
+    manager.end()
+
+
+def test_while_an_index_waits_for_the_archive_checkpoints_are_taken(tmp_path: Path, hanging: Hanging) -> None:
+    archive = tmp_path / "log" / NAME / "archive"
+    ini = tmp_path / "qmgrs" / NAME / "qm.ini"
+    ini.write_text(ini.read_text().replace("LogManagement=Manual", "LogManagement=Archive"))
+    manager = qmgr.start(NAME, data_path=tmp_path, disk=hanging)
+    manager.define_queue("Q")
+    for _ in range(4):
+        manager.put("Q", bytes(200_000))
+        manager.get("Q")
+    for _ in range(2):
+        manager.checkpoint()
+    assert manager.archive_log().done
+    manager.end()
+    for path in archive.glob("*.IDX"):
+        path.unlink()
+    hanging.call = "rename"
+    hanging.goes_on.clear()
+    manager = qmgr.start(NAME, data_path=tmp_path, disk=hanging)
+    assert hanging.asked.wait(120)
+    for _ in range(4):
+        manager.put("Q", bytes(200_000))
+        manager.get("Q")
+    checkpoints = threading.Thread(target=lambda: [manager.checkpoint() for _ in range(2)], daemon=True)
+    checkpoints.start()
+    checkpoints.join(120)
+    assert not checkpoints.is_alive()
+    wait_for(lambda: manager._retention._left_over)  # it is looked at again
     hanging.goes_on.set()
     manager.end()
 
@@ -903,3 +940,20 @@ def test_a_wait_for_the_archive_is_told_once_for_each_step() -> None:
     clock.advance(99)
     watch.look()
     assert told == [61, 60]
+
+
+def test_of_those_who_wait_for_the_archive_the_one_that_has_waited_longest_is_told() -> None:
+    clock, told = SimClock(), []
+    watch = archive_watch.ArchiveWatch(clock, told.append)
+
+    def come_later() -> None:
+        with watch.at_work():
+            clock.advance(10)
+            watch.look()
+
+    with watch.at_work():
+        clock.advance(55)
+        other = threading.Thread(target=come_later)
+        other.start()
+        other.join()
+    assert told == [65]
