@@ -452,8 +452,8 @@ class Connection(asyncio.Protocol):
                 text = f"the queue manager has met an error of its own: {type(exc).__name__}: {exc}"
                 self._listener.report(self.address, _broken(text))
             except MemoryError:
-                self.cut()  # it is not told of, and nobody else is concerned
-            else:
+                pass  # it is not told of, and nobody else is concerned
+            finally:
                 self.cut()
 
     # ---- the end

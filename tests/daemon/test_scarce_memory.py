@@ -27,6 +27,7 @@ from qmgr.daemon.loop import Forcer, Lasting, LoopThread
 from qmgr.daemon.stomp_connection import Connection
 from qmgr.daemon.stomp_subscriptions import Subscription
 from qmgr.daemon.watcher import Watcher
+from qmgr.errorlog import ErrorLog
 from qmgr.session import Session
 from qmgr.threads import go_on
 from tests.alone import alone
@@ -579,6 +580,21 @@ def test_where_asyncio_knows_whose_memory_has_failed_the_others_stay(
             one.say("SEND", b"x", destination="A")
             assert one.at_end()
         other.send("A", b"y")
+    server.all_gone()
+
+
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError("can't allocate lock")])
+def test_a_stomp_client_loses_its_connection_where_not_even_the_error_log_hears_why(
+    server: Server, monkeypatch: pytest.MonkeyPatch, error: Exception | type
+) -> None:
+    """Nobody else does."""
+    with server.client() as one:
+        [connection] = server.listener._connections
+        with server.client() as other:
+            monkeypatch.setattr(ErrorLog, "say", scarce(ErrorLog.say, 1, error))
+            server.listener._state.loop.call_soon_threadsafe(connection.safely, fails)
+            assert one.at_end()
+            other.send("A", b"y")
     server.all_gone()
 
 
