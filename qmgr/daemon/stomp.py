@@ -223,6 +223,8 @@ class StompListener:
             connection.stop_deliveries()
 
     async def _stop_listening(self) -> None:
+        if self._socket is not None:  # else asyncio may take one more, and have nobody to give it to
+            self._state.loop.remove_reader(self._socket)
         for accepting in self._tasks[:1]:
             await accepting.end()
         greeting = list(self._greeting)

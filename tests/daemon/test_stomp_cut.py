@@ -7,6 +7,7 @@ import ssl
 import struct
 import threading
 from asyncio import selector_events
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -288,3 +289,21 @@ def test_a_reset_in_the_middle_of_a_farewell_is_an_end_as_any(
     server.all_gone()
     assert caplog.text == ""
     assert server.bodies("A") == [b"body"] * FRAMES_PER_TURN
+
+
+def test_who_comes_as_the_listener_stops_listening_is_refused_and_no_error(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = server.listener._state.loop
+    came: Future[socket.socket] = Future()
+
+    def come_and_refuse() -> None:
+        came.set_result(socket.create_connection(("127.0.0.1", server.port)))  # before the loop looks who is there
+        loop.create_task(server.listener._refuse())
+
+    loop.call_soon_threadsafe(come_and_refuse)
+    with came.result() as client:
+        client.settimeout(DEADLINE)
+        assert Client(client).at_end()
+    server.listener.refuse()
+    assert caplog.text == ""
