@@ -8,6 +8,7 @@ import importlib
 import selectors
 import socket
 import threading
+from asyncio import selector_events
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -580,6 +581,19 @@ def test_where_asyncio_knows_whose_memory_has_failed_the_others_stay(
             one.say("SEND", b"x", destination="A")
             assert one.at_end()
         other.send("A", b"y")
+    server.all_gone()
+
+
+def test_whose_connection_asyncio_had_no_memory_to_close_does_not_wait_for_ever(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asyncio does not try that again."""
+    transport = selector_events._SelectorTransport
+    monkeypatch.setattr(transport, "_call_connection_lost", scarce(transport._call_connection_lost, 1))
+    with server.client() as one:
+        [connection] = server.listener._connections
+        server.listener._state.loop.call_soon_threadsafe(connection.cut)
+        assert one.at_end()
     server.all_gone()
 
 
