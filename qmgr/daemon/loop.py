@@ -219,7 +219,8 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Do it in the loop; wait for its result. For other threads than the loop's.
 
-        Raises MemoryError where the loop has lost something meanwhile: it may have been this.
+        Raises MemoryError where the loop has lost something meanwhile: it may have been this. RuntimeError where a
+        mistake of ours has ended the loop.
         """
         losses = self._losses
         asked = asyncio.run_coroutine_threadsafe(work, self.loop)
@@ -227,6 +228,8 @@ class LoopThread:
             if self._losses is not losses:
                 asked.cancel()
                 raise MemoryError
+            if self._thread.is_gone():
+                raise RuntimeError("the event loop of the listeners is over")
         return asked.result()
 
     def end(self) -> None:

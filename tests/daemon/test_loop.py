@@ -150,3 +150,20 @@ def test_a_callback_that_fails_keeps_nobody_waiting(disk: Disk, thread: LoopThre
 
     thread.run(ask())
     assert [str(exc) for exc in heard] == ["a bug"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_who_asks_a_loop_that_a_mistake_has_ended_hears_of_that(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the queue manager waited for it for ever."""
+    thread = LoopThread(disk.force)
+
+    def fails() -> None:
+        raise KeyError("of ours")
+
+    monkeypatch.setattr(thread.forcer, "recover", fails)
+    thread.loop.call_soon_threadsafe(thread.begin_anew)
+    with pytest.raises(RuntimeError, match="is over"):
+        thread.run(asyncio.sleep(0.001))
+    thread.forcer.end()
+    thread.loop.run_until_complete(asyncio.sleep(0.002))  # what it had begun
+    thread.loop.close()
