@@ -571,6 +571,33 @@ def test_whose_greeting_the_loop_has_lost_is_no_stranger_for_ever(
     stranger.close()
 
 
+class Lost(asyncio.Future[None]):
+    """A task of which a step was lost: it is never over, nor can it be cancelled."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        return True
+
+
+def test_a_listener_ends_though_the_loop_has_lost_a_step_of_a_greeting(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = server.listener._state.loop
+    really = loop.create_task
+
+    def lose(work: Any, **options: Any) -> Any:
+        if not work.__qualname__.endswith("._greet"):
+            return really(work, **options)
+        work.close()
+        return Lost(loop=loop)
+
+    monkeypatch.setattr(loop, "create_task", lose)
+    with server.stranger():
+        eventually(lambda: len(server.listener._greeting) == 1)
+        loop.call_soon_threadsafe(fails)
+        eventually(lambda: not server.listener._greeting)
+        server.listener.refuse()
+
+
 def test_where_asyncio_knows_whose_memory_has_failed_the_others_stay(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
