@@ -398,10 +398,11 @@ def _remove_if_empty(disk: Disk, path: str) -> None:
 def keep_deleted(disk: Disk, location: Location) -> None:
     """Make a deletion durable before anybody hears of it: the process that made it may have been killed too early.
 
-    Or have failed where all that it had left was the lock, which nobody needs.
+    Or have failed where all that it had left was the lock, which nobody needs, or the directory that it was in.
     """
     with contextlib.suppress(OSError, MQError):  # somebody else has it
-        if disk.list(location.data_dir) == [LOG_LOCK] and not _is_listed(disk, location):
+        there = disk.exists(location.data_dir) and {LOG_LOCK}.issuperset(disk.list(location.data_dir))
+        if there and not _is_listed(disk, location):
             lock = own(disk, location, None, command="dltmqm")
             try:
                 _remove_locks(disk, [location.data_dir], location.data_dir)

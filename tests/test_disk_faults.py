@@ -813,7 +813,27 @@ def test_a_deletion_that_failed_anywhere_is_repeated() -> None:
             with pytest.raises(qmgr.Unavailable, match="there is no queue manager"):
                 qmgr.delete(NAME, data_path=DATA, disk=disk)
         assert not [path for path in disk.files() if NAME in path]
+        assert not disk.exists(location)
         qmgr.create(NAME, data_path=DATA, log_path=LOG, disk=disk, clock=SimClock())
         with qmgr.start(NAME, data_path=DATA, disk=disk, clock=SimClock(), background=False) as qm:
             assert qm.queues() == []
     assert failed > 10
+
+
+def test_a_deletion_leaves_the_lock_of_what_is_listed_since_its_file_system_may_not_be_mounted() -> None:
+    life = Life()
+    born(life)
+    life.end()
+    location = f"{DATA}/qmgrs/{NAME}"
+    for path in life.disk.files(location):
+        if not path.endswith("/qm.lock"):
+            life.disk.remove(path)
+    for name in life.disk.list(location):
+        if name != "qm.lock":
+            for below in life.disk.list(f"{location}/{name}"):
+                life.disk.rmdir(f"{location}/{name}/{below}")
+            life.disk.rmdir(f"{location}/{name}")
+    assert life.disk.list(location) == ["qm.lock"]
+    with pytest.raises(qmgr.Unavailable):
+        qmgr.delete(NAME, data_path=DATA, disk=life.disk)
+    assert life.disk.list(location) == ["qm.lock"]
