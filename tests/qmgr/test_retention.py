@@ -815,6 +815,35 @@ def test_that_the_archive_hangs_is_told_also_where_indexes_wait_for_it(tmp_path:
     manager.end()
 
 
+@pytest.mark.parametrize("caller", ["keep_policy", "do"])
+def test_that_the_archive_hangs_is_told_whoever_waits_for_it(tmp_path: Path, hanging: Hanging, caller: str) -> None:
+    ini = tmp_path / "qmgrs" / NAME / "qm.ini"
+    ini.write_text(ini.read_text() + "LogArchive:\n   ArchiveAfter=1h\n")
+    manager = qmgr.start(NAME, data_path=tmp_path, disk=hanging)
+    hanging.caller = caller
+    hanging.goes_on.clear()
+    if caller == "do":
+        threading.Thread(target=manager.archive_log, daemon=True).start()
+    assert hanging.asked.wait(120)
+    wait_for(lambda: bool(said(tmp_path)))
+    hanging.goes_on.set()
+    manager.end()
+
+
+def test_long_work_at_the_archive_that_goes_on_is_no_wait_for_it() -> None:
+    made, calls = world("Manual"), list[int]()
+    fill(made, 4)
+
+    def progress(done: int, total: int) -> None:
+        calls.append(done)
+        made.clock.advance(25)
+        made.qm._archive_watch.look()
+
+    assert made.qm.archive_log(progress=progress).done
+    assert len(calls) > 3
+    assert "AMQ9019" not in made.errors()
+
+
 def test_while_an_index_waits_for_the_archive_checkpoints_are_taken(tmp_path: Path, hanging: Hanging) -> None:
     archive = tmp_path / "log" / NAME / "archive"
     ini = tmp_path / "qmgrs" / NAME / "qm.ini"

@@ -660,6 +660,25 @@ def test_checkpoints_lost() -> None:
     assert "create it again" not in "\n".join(check(life).lines())
 
 
+@pytest.mark.parametrize("told_by", ["control", "records"])
+def test_checkpoints_lost_of_one_that_was_used_which_not_all_files_tell(told_by: str) -> None:
+    past = of("circular-killed")
+    life = past.fork()
+    for path in (NEWEST, PREVIOUS):
+        life.disk.remove(path)
+    if told_by == "control":
+        for name in life.disk.list(f"{LOG}/active"):
+            path = f"{LOG}/active/{name}"
+            life.disk.poke(path, life.disk.peek(path)[:PAGE].ljust(DATA + past.extent_bytes, b"\0"))
+    else:
+        young = attrs.evolve(past.state, durable=past.extent_bytes)
+        twice = [young.encode(number).ljust(control.COPY_BYTES, b"\0") for number in (1, 2)]
+        life.disk.poke(CONTROL, b"".join(twice))
+    found = check(life)
+    assert found.examination.refused
+    assert "create it again" not in "\n".join(found.lines())
+
+
 @pytest.mark.parametrize("setup", [CIRCULAR, LINEAR], ids=["circular", "linear"])
 @pytest.mark.parametrize("effects", [0, 4])
 def test_checkpoints_lost_of_one_that_was_never_used(setup: Setup, effects: int) -> None:
@@ -686,6 +705,11 @@ def test_attributes_of_its_creation_are_there_for_whoever_replays_the_log_from_i
     )
     with qmgr.start(NAME, data_path=DATA_PATH, disk=disk, clock=clock, background=False) as qm:
         qm.define_queue("A")
+    with qmgr.start(NAME, data_path=DATA_PATH, disk=disk, clock=clock, background=False):
+        pass
+    _, reader = read_only(disk, LOG)
+    with contextlib.closing(reader):
+        assert [one.kind for one in reader.records(PAGE * 4096)].count(Kind.QMGR) == 1, "the first start alone does"
     recover_to(NAME, "/then", time_us=clock.wall, data_path=DATA_PATH, disk=disk, clock=clock)
     for path in (NEWEST, PREVIOUS):
         disk.remove(path)
