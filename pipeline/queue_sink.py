@@ -304,9 +304,9 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All is durable already. Raises Mistake where the batch was divided otherwise before."""
         _refuse_left_over(self.reach, messages, batchId)
-        parts = [put.key.part for put in messages if isinstance(put, Put) and put.messages]
-        if parts:
-            self.notes.note(batchId, parts)
+        keys = [put.key for put in messages if isinstance(put, Put) and put.messages]
+        if keys:
+            self.notes.note(keys[0].query, batchId, [key.part for key in keys])
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was put stays; Spark runs the batch again, which puts the rest."""
@@ -317,16 +317,18 @@ class Notes:
     """A file in a query's checkpoint, if that is a folder of this machine: the last batch that was put, and its parts.
 
     A queue manager that is put back from an older copy, or recovered to an earlier moment, has lost batches or parts of
-    one, and their marks with them: Spark goes on behind these all the same; only these notes show it.
+    one, and their marks with them: Spark goes on behind these all the same; only these notes show it. They show as well
+    that the files of the checkpoint that say which query it is were removed: Spark takes it for a new one, which would
+    put all again.
     """
 
     reach: Reach
     folder: str | None
 
-    def note(self, batch: int, parts: list[str]) -> None:
+    def note(self, query: str, batch: int, parts: list[str]) -> None:
         if self.folder is not None:
             with self.reach.connect("spark commit") as qm:
-                text = json.dumps({"to": qm.name, "batch": batch, "parts": parts})
+                text = json.dumps({"to": qm.name, "query": query, "batch": batch, "parts": parts})
             replace_file(PosixDisk(), f"{self.folder}/{NOTES_NAME}", text.encode())
 
     def refuse_older_marks(self) -> None:
@@ -336,6 +338,7 @@ class Notes:
         try:
             noted, said = (json.loads(Path(self.folder, name).read_bytes()) for name in (NOTES_NAME, "metadata"))
             query, batch, to = f"query {said['id']}", int(noted["batch"]), noted["to"]
+            before = str(noted.get("query", query))  # an older version has not noted it
             to, parts = to if isinstance(to, str) else str(to[0]), [str(part) for part in noted.get("parts", ())]
         except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as exc:
             raise Mistake(
@@ -345,6 +348,12 @@ class Notes:
         with self.reach.connect("spark plan") as qm:
             if to not in (qm.name, self.reach.name_or_url):
                 return  # the query puts to another one now
+            if before != query:
+                raise Mistake(
+                    f"the checkpoint {self.folder} is of {before}, which has put up to batch {batch}, and has lost its "
+                    f"metadata: Spark takes it for a new one, {query}, which would put all of that again. Put the "
+                    f"files of the checkpoint back; or begin a query with a new checkpoint, behind what was put"
+                )
             done = {mark.key.part: mark.batch for mark in marks.listed(qm, query)}
         last = max(done.values(), default=None)
         lost = [part for part in parts if done.get(part, -1) < batch]

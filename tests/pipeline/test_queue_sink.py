@@ -718,6 +718,22 @@ def test_what_the_log_tells_of_a_queue_is_put_once_also_when_extents_were_indexe
         assert sorted(bodies(qm, "B")) == [*(b"first %d" % n for n in range(3)), *(b"second %d" % n for n in range(2))]
 
 
+def test_a_checkpoint_that_was_emptied_but_for_its_notes_is_refused_as_what_it_is(tmp_path: Path) -> None:
+    """To remove the notes as well, as for a queue manager that was put back, would put all again."""
+    options = said(tmp_path, checkpointLocation=str(tmp_path / "checkpoint"))
+    metadata = tmp_path / "checkpoint" / "metadata"
+    metadata.parent.mkdir()
+    metadata.write_text('{"id":"old"}')
+    with serving(tmp_path, "A", "B"):
+        put = part(tmp_path, Key("query old", "0"), batch=3).put([rows(["0"])])
+        QueueStreamWriter(options, typed("body STRING"), False).commit([put], 3)
+        metadata.write_text('{"id":"new"}')  # as Spark does where it finds nothing
+        with pytest.raises(Mistake, match=r"is of query old, which has put up to batch 3, and has lost its metadata: "):
+            QueueStreamWriter(options, typed("body STRING"), False)
+        metadata.write_text('{"id":"old"}')
+        QueueStreamWriter(options, typed("body STRING"), False)
+
+
 def test_notes_that_can_not_be_looked_for_just_now_are_not_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
