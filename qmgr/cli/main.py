@@ -11,7 +11,7 @@ from qmgr.installed import is_compiled, version
 NAMES = (  # in the order in which they are shown
     *("crtmqm", "strmqm", "endmqm", "dltmqm", "dspmq", "dspmqtrn", "rsvmqtrn", "runmqsc", "dmpmqcfg", "rcdmqimg"),
     *("rcrmqobj", "recover-to", "archive-log", "compress-log", "remove-log", "dmpmqlog", "checkini", "status"),
-    *("logstat", "space", "setmqaut", "dspmqaut", "setuser", "migmqlog", "repair"),
+    *("logstat", "space", "setmqaut", "dspmqaut", "setuser", "migmqlog", "repair", "mqrc"),
     *("amqsput", "amqsget", "amqsgbr", "amqsbcg", "amqsblst"),
 )
 ELSEWHERE = {  # of IBM MQ: what to use
@@ -24,7 +24,6 @@ ELSEWHERE = {  # of IBM MQ: what to use
     "dmpmqmsg": "amqsbcg or amqsgbr",
     "amqsevt": "amqsgbr, which shows events too",
     **dict.fromkeys(("amqldmpa", "amqsrua", "mqperfck"), "qm logstat, qm space or /metrics"),
-    "mqrc": "the text of an error, which has the name of its reason code",
     "runmqdlq": "an application with qmgr.deadletter.decode",
     "runmqtrm": "qm.consume, or gets that wait",
 }

@@ -188,6 +188,19 @@ sys.exit(getattr(importlib.import_module({module!r}), {attribute!r})())
 """
 
 
+def test_mqrc_says_what_a_reason_code_is_called_and_what_a_message_says(run: Run):
+    for code in ("2033", "0x7F1", "MQRC_NO_MSG_AVAILABLE", "no_msg_available"):
+        assert run(f"mqrc {code}").stdout == "\n      2033  0x000007f1  MQRC_NO_MSG_AVAILABLE\n\n"
+    assert [run(f"mqrc {int(reason)}").stdout.split()[2] for reason in qmgr.Reason] == [
+        f"MQRC_{reason.name}" for reason in qmgr.Reason
+    ]
+    text = "\nAMQ7485W: Transaction <number> was rolled forward to release log space.\n\nSeverity: warning\n\n"
+    assert run("mqrc amq7485").stdout == run("mqrc AMQ7485W").stdout == text
+    assert "queue manager <qmgr> started." in run("mqrc AMQ8003").stdout.lower()
+    assert run("mqrc 2033 AMQ7485").stdout.count("\n") == 8
+    assert run("mqrc 2033 2999").stdout == ""
+
+
 @pytest.mark.parametrize("words", [["qm", "dspmq"], ["dspmq"]], ids=" ".join)
 @pytest.mark.parametrize("at", ["argparse", "attrs", "qmgr.cli.access"])
 def test_an_interrupt_while_a_program_is_loaded_ends_it_quietly(words: list[str], at: str):
@@ -246,6 +259,10 @@ def test_an_interrupt_while_a_program_is_loaded_ends_it_quietly(words: list[str]
         ("dspmq ''", 36, "AMQ7075E: unrecognized arguments: '';"),
         ("dspmqaut -m A -t queue -p mia", 36, "AMQ7006E: -t queue takes -n, which names the queue or a profile"),
         ("dspmqaut -m A -t qmgr -n Q -p mia", 36, "AMQ7006E: -n names queues, so it goes with -t queue only."),
+        ("mqrc", 36, "AMQ7006E"),
+        ("mqrc 2999", 1, "AMQ7076E: no call here has the reason code 2999."),
+        ("mqrc AMQ1111", 1, "AMQ7076E: the error log has no message AMQ1111;"),
+        ("mqrc 'x y'", 36, "AMQ7076E: 'x y' is no reason code (2033),"),
         ("strmqm --data-path /not/there", 72, "AMQ7048E: the data path /not/there is not there;"),
         ("status --data-path /not/there", 72, "AMQ7048E: the data path /not/there is not there;"),
         ("dspmqtrn", 72, "AMQ7048E"),
