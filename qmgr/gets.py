@@ -15,7 +15,7 @@ from logger.disk_errors import advice
 from logger.errors import LogError
 from qmgr import verbs
 from qmgr.entry import Entry
-from qmgr.errors import Inhibited, Mistake, Reason, Unavailable
+from qmgr.errors import Inhibited, Mistake, Reason, ResourceProblem, Unavailable
 from qmgr.front import Front
 from qmgr.groups import in_logical_order
 from qmgr.ids import BEFORE_ALL, Position, Unindexed
@@ -27,7 +27,7 @@ from qmgr.verbs import ANY, Wanted
 from qmgr.waiting import Waiting
 from recovery.errors import QueueDamaged
 from recovery.records import GET_COST, Expire, Get
-from recovery.uows import Uow
+from recovery.uows import ACTIVE, Uow
 
 CHUNK_MESSAGES = 64  # that a browse, or a clear, handles at once, unless they are large
 
@@ -237,7 +237,13 @@ class Gets(Waiting):
         """Move messages that were backed out too often away, in units of work of their own."""
         unit = call.unit
         who = (unit.owner, unit.thread) if unit is not None else ("", None)
-        self.log.force(self.requeue_next(call.queue.name, call.limit, call.wanted, *who))
+        try:
+            end = self.requeue_next(call.queue.name, call.limit, call.wanted, *who)
+        except ResourceProblem:
+            if unit is not None and unit.state is not ACTIVE:  # it was rolled back for room for them
+                raise verbs.ended(unit) from None
+            raise
+        self.log.force(end)
         call.requeues_first = unit is None
 
     def _requeue_inside(self, call: _GetCall, unit: Uow) -> bool:

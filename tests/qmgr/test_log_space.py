@@ -137,6 +137,28 @@ def test_row_30_who_is_rolled_back_for_his_own_call_hears_of_that(world: World) 
     assert unit.state is UowState.BACKED_OUT
 
 
+def test_row_30_who_is_rolled_back_for_moves_that_his_get_makes_first_hears_of_that(world: World) -> None:
+    """They are in a unit of work apart, for which the log is full all the same: he heard of that alone."""
+    qm = world.qm
+    qm.alter_queue("A", backout_threshold=1, backout_queue="B")
+    qm.put("A", bytes(200_000))
+    poisoned = qm.begin()
+    poisoned.get("A")
+    poisoned.backout()
+    qm.checkpoint()
+    doubtful = qm.begin(XID)
+    doubtful.put("B", bytes(150_000))
+    doubtful.prepare()
+    unit = qm.begin()
+    unit.put("B", b"mine" + bytes(220_000))
+    qm.put("B", b"what logs it")
+    with pytest.raises(qmgr.BackedOut):
+        unit.get("A", backout_requeue=True)
+    assert unit.state is UowState.BACKED_OUT
+    doubtful.commit()
+    assert bodies(qm, "B") == [b"what logs it", bytes(150_000)]
+
+
 def test_row_30_the_call_for_which_its_own_unit_was_rolled_back_leaves_nothing_although_there_is_room_then(
     world: World,
 ) -> None:
