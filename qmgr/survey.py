@@ -55,7 +55,7 @@ class Survey:
     pieces: list[dict[str, Any]] = attrs.Factory(list)  # of an image of the definitions that is not complete yet,
     since: list[tuple[records.Record, int, int]] = attrs.Factory(list)  # and what was read since its first one
     doubtful: dict[int, int] = attrs.Factory(dict)  # units of work that are prepared -> LSN of the record of that
-    begun: dict[int, int] = attrs.Factory(dict)  # units of work without an outcome -> LSN of their first record
+    begun: dict[int, int] = attrs.Factory(dict)  # units of work without an outcome -> LSN of the first record needed
 
     def take(self, record: records.Record, at: int, time: int) -> None:
         """Take in a record of DEFINITION_KINDS, which begins at the LSN `at`."""
@@ -132,6 +132,8 @@ def survey(reader: LogReader, start: int, until: int, *, first_lsn: int) -> Surv
                 found.take(decode(raw.kind, raw.uow, raw.body), raw.lsn, raw.time)
             elif raw.kind in IN_DOUBT_KINDS:
                 found.doubtful[raw.uow] = raw.lsn
+                if raw.kind == Kind.ROLL_FORWARD:  # it has all that the unit has done
+                    found.begun[raw.uow] = raw.lsn
     except LogDamaged:
         if reader.end < until:  # else the damage lies behind all that is wanted
             raise

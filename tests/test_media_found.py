@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import qmgr
+from logger.extent import file_name
 from qmgr import rebuild, segment_writer, segments
 from qmgr.daemon.process import start_lines
 from qmgr.migration import migrate_log
@@ -15,6 +16,7 @@ from qmgr.pointintime import recover_to
 from qmgr.repairing import repair
 from qmgr.segment_reader import SegmentReader
 from qmgr.session import AllRights, Peer
+from recovery import checkpoint
 from recovery.checkpoint import OnTaken
 from tests.conftest import SOAK
 from tests.qmgr.world import DATA, NAME, World, bodies
@@ -124,6 +126,25 @@ def test_the_same_where_the_segments_are_lost_in_a_crash() -> None:
     lose_segments(world)
     world.start()
     assert "AMQ9004" in world.errors()
+    assert bodies(world.qm, "Q") == [b"of the unit"]
+
+
+def test_a_repair_puts_nothing_back_from_before_a_unit_was_rolled_forward() -> None:
+    """What it had done by then is said again: of the archive a restart needs nothing, however much that is."""
+    world, unit = rolled_forward()
+    for _ in range(2):
+        world.qm.checkpoint()
+    world.qm.archive_log()
+    active = f"{DATA}/log/{NAME}/active"
+    kept = min(world.disk.list(active))
+    assert kept > file_name(0), "the unit began there"
+    world.disk = world.disk.crash(KEEP_ALL)
+    for name in (checkpoint.NAME, checkpoint.PREVIOUS):
+        world.disk.remove(f"{DATA}/qmgrs/{NAME}/{name}")
+    done = repair(NAME, data_path=DATA, disk=world.disk, clock=world.clock)
+    assert [one.row.name for one in done.examination.findings] == ["checkpoints_lost_images_there"]
+    assert min(world.disk.list(active)) == kept
+    world.start().resolve(unit.xid, commit=True)
     assert bodies(world.qm, "Q") == [b"of the unit"]
 
 
