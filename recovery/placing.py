@@ -42,6 +42,7 @@ class Placed:
         """`files` lie in the active directory; `state`: what the control file says. Raises OSError."""
         self._disk = disk
         self._note = note
+        self._primary_files = config.primary_files
         self.log_id = log_id
         self.extent_bytes = extent_bytes
         self.circular = config.log_type is LogType.CIRCULAR
@@ -203,6 +204,27 @@ class Placed:
             self._lacks("extent_foreign", sequence, seen.path, f"it may be in the place of one from {lsn.text(at)} on")
             for seen in there
         }
+
+    def note_lost_file(self, at: int) -> set[int]:
+        """Say whether a file lacks which may have had the log from the LSN `at` on; that sequence, where one does.
+
+        As `note_foreign_files`. The successor is made ahead: in a linear log it has the next name, a ring has no less
+        files than primaries.
+        """
+        sequence, within = divmod(at, self.extent_bytes)
+        if within:
+            return set()
+        text = f"it may have the log from {lsn.text(at)}"
+        if self.circular:
+            whole = [seen for seen in self.right.values() if seen.whole(self.extent_bytes)]
+            if len(whole) >= self._primary_files:
+                return set()
+            return {self._lacks("extent_missing", sequence, f"{self.active}: one of the primaries", text)}
+        path = self.path_of(linear_number(sequence))
+        seen = self.right.get(linear_number(sequence))
+        if seen is not None and seen.size:
+            return set()
+        return {self._lacks("extent_short" if self._disk.exists(path) else "extent_missing", sequence, path, text)}
 
     def _row_of(self, number: int, sequence: int, foreign: set[int]) -> str:
         """The row for an extent that the control file says holds `sequence`; "" when it does, or a later one."""

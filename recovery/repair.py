@@ -400,6 +400,8 @@ class _Examiner:
             gone = self.placed.note_suspect_files(expected, chain.stopped, chain.epoch, one_copy=one_copy)
             if state is None:
                 gone |= self.placed.note_foreign_files(chain.stopped)
+            if state is None and not gone:
+                gone |= self.placed.note_lost_file(chain.stopped)
         media = self.media(used.catalogue) // self.extent_bytes
         if media:
             self.placed.note_history(media, needed)

@@ -1033,6 +1033,29 @@ def test_extent_foreign_in_the_place_of_the_last_one_and_no_control_file(setup: 
     loses_what_is_accepted(life, early, "extent_foreign", place)
 
 
+@pytest.mark.parametrize("left", [None, b"", bytes(DATA + LINEAR.file_pages * PAGE)], ids=["gone", "empty", "zeros"])
+@pytest.mark.parametrize("setup", [CIRCULAR, LINEAR], ids=["circular", "linear"])
+def test_the_last_extent_and_the_control_file_are_lost(setup: Setup, left: bytes | None) -> None:
+    """That there was more is told by what there is: the extent before it is full, and its successor is made ahead."""
+    life = Life(setup)
+    born(life)
+    size = life.setup.file_pages * PAGE
+    life.checkpoint()
+    while life.qm.status().log.tail < 2 * size:
+        early, place = life.model.copy(), life.qm.status().log.tail
+        life.put("A", size=3000)
+    life.crash(KEEP_ALL)
+    for path in (CONTROL, path_of(1)):
+        life.disk.remove(path)
+    if left is not None:
+        life.disk.poke(path_of(1), left)
+    found = check(life)
+    row = "extent_missing" if setup is CIRCULAR or left is None else "extent_short"
+    assert rows(found) == {"control_missing", row}, found.lines()
+    assert f"it may have the log from {lsn.text(2 * size)}" in "\n".join(found.lines())
+    loses_what_is_accepted(life, early, row, place)
+
+
 def test_extent_stale() -> None:
     past = of("circular-killed")
     last = max(past.sequences)
