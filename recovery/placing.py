@@ -14,7 +14,7 @@ from logger.crc import crc32
 from logger.disk import Disk
 from logger.extent import DATA, linear_number
 from logger.forensics import Evidence, Seen, name_of
-from logger.history import History, read_header
+from logger.history import History, is_before, read_header
 from logger.reader import latest_part
 
 ROW_OF_FLAW = {
@@ -205,25 +205,29 @@ class Placed:
             for seen in there
         }
 
-    def note_lost_file(self, at: int) -> set[int]:
+    def note_lost_file(self, at: int, *, torn: bool) -> set[int]:
         """Say whether a file lacks which may have had the log from the LSN `at` on; that sequence, where one does.
 
         As `note_foreign_files`. The successor is made ahead: in a linear log it has the next name, a ring has no less
-        files than primaries.
+        files than primaries. `torn`: a part of a record follows, which may have gone on in the next extent.
         """
         sequence, within = divmod(at, self.extent_bytes)
-        if within:
+        if within and not torn:
             return set()
+        sequence += within > 0
         text = f"it may have the log from {lsn.text(at)}"
         if self.circular:
             whole = [seen for seen in self.right.values() if seen.whole(self.extent_bytes)]
             if len(whole) >= self._primary_files:
                 return set()
             return {self._lacks("extent_missing", sequence, f"{self.active}: one of the primaries", text)}
-        path = self.path_of(linear_number(sequence))
-        seen = self.right.get(linear_number(sequence))
+        number = linear_number(sequence)
+        seen = self.right.get(number)
         if seen is not None and seen.size:
             return set()
+        if within and not any(is_before(number, other + 1) for other in self.right if other != number):
+            return set()  # it was the next to be made: none is ahead where all primaries are active
+        path = self.path_of(number)
         return {self._lacks("extent_short" if self._disk.exists(path) else "extent_missing", sequence, path, text)}
 
     def _row_of(self, number: int, sequence: int, foreign: set[int]) -> str:

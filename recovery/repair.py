@@ -401,7 +401,8 @@ class _Examiner:
             if state is None:
                 gone |= self.placed.note_foreign_files(chain.stopped)
             if state is None and not gone:
-                gone |= self.placed.note_lost_file(chain.stopped)
+                torn = any(each.epoch >= chain.epoch for each in self.placed.evidence().frames(chain.stopped + 8))
+                gone |= self.placed.note_lost_file(chain.stopped, torn=torn)
         media = self.media(used.catalogue) // self.extent_bytes
         if media:
             self.placed.note_history(media, needed)

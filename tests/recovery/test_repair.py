@@ -1056,6 +1056,28 @@ def test_the_last_extent_and_the_control_file_are_lost(setup: Setup, left: bytes
     loses_what_is_accepted(life, early, row, place)
 
 
+@pytest.mark.parametrize("gone", [True, False])
+@pytest.mark.parametrize("setup", [CIRCULAR, LINEAR], ids=["circular", "linear"])
+def test_the_extent_and_the_control_file_are_lost_that_tell_a_damaged_record_from_a_torn_one(
+    setup: Setup, gone: bool
+) -> None:
+    life = Life(setup)
+    born(life)
+    size = life.setup.file_pages * PAGE
+    life.checkpoint()
+    while life.qm.status().log.tail < 2 * size - 90_000:
+        life.put("A", size=3000)
+    early, place = life.model.copy(), life.qm.status().log.tail
+    life.put("A", size=150_000)
+    life.put("A")  # it says that the one before it was durable
+    life.crash(KEEP_ALL)
+    flip(life, path_of(0), DATA + place % size + 60)
+    life.disk.remove(CONTROL)
+    if gone:
+        life.disk.remove(path_of(1))
+    loses_what_is_accepted(life, early, "extent_missing" if gone else "extent_damaged_in_the_middle", place)
+
+
 def test_extent_stale() -> None:
     past = of("circular-killed")
     last = max(past.sequences)
