@@ -19,6 +19,7 @@ from recovery.placing import Placed
 from recovery.records import Kind
 
 MAX_EXTENTS = 511  # in a control file
+LOST_STARTS = 1000  # that nothing tells of where control file and extents are lost: their numbers are not given again
 Witness = tuple[int, int]  # an epoch, and an LSN from which on only frames of that one or a later one count
 
 
@@ -117,7 +118,7 @@ class Remedy:
             log_id=placed.log_id,
             log_type=LogType.CIRCULAR if placed.circular else LogType.LINEAR,
             extent_bytes=placed.extent_bytes,
-            epoch=epoch + 1,
+            epoch=epoch + (LOST_STARTS if self.cut and self.state is None else 1),
             epoch_from=found.chain.end,
             head=found.used.found.head,
             checkpoint=found.used.found.lsn,

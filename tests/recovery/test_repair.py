@@ -29,6 +29,7 @@ from recovery import checkpoint, records
 from recovery.checkpoint import decode_file
 from recovery.diagnosis import TABLE, Lost, WriteBytes, WriteMade
 from recovery.records import Kind
+from recovery.uows import UowState
 from tests.conftest import SOAK
 from tests.model import Model
 from tests.sim.clock import SimClock
@@ -1076,6 +1077,34 @@ def test_the_extent_and_the_control_file_are_lost_that_tell_a_damaged_record_fro
     if gone:
         life.disk.remove(path_of(1))
     loses_what_is_accepted(life, early, "extent_missing" if gone else "extent_damaged_in_the_middle", place)
+
+
+@pytest.mark.parametrize("setup", [CIRCULAR, LINEAR], ids=["circular", "linear"])
+def test_numbers_that_only_what_is_lost_tells_of_are_not_given_again(setup: Setup) -> None:
+    """Else who asks what became of a commit that is lost is told of another one."""
+    life = Life(setup)
+    born(life)
+    size = life.setup.file_pages * PAGE
+    while life.qm.status().log.tail < 2 * size:
+        life.put("A", size=3000)
+    for _ in range(3):
+        life.end()
+        life.start()
+    lost = life.qm.begin()
+    lost.put("A", b"lost")
+    lost.commit()
+    life.crash(KEEP_ALL)
+    for path in (CONTROL, NEWEST, PREVIOUS, path_of(1)):
+        life.disk.remove(path)
+    repair(life, accept_loss=True)
+    for _ in range(5):
+        life.start()
+        unit = life.qm.begin()
+        unit.put("A", b"another")
+        assert unit.id > lost.id
+        unit.commit()
+        assert life.qm.outcome(lost.id) is UowState.BACKED_OUT
+        life.qm.end("immediate")
 
 
 def test_extent_stale() -> None:
