@@ -219,12 +219,14 @@ class Retention:
             self._reported_oldest = oldest
             self._errors.say("AMQ7467", name=oldest[0])
             self._errors.say("AMQ7468", name=oldest[1])
-        if self._management is not LogManagement.MANUAL and self._working.acquire(blocking=False):
-            try:
-                self._left_over = False
-                self._reuse()
-            finally:
-                self._working.release()
+        if self._management is not LogManagement.MANUAL:
+            self._left_over = True  # while somebody moves extents; then it is looked at again
+            if self._working.acquire(blocking=False):
+                try:
+                    self._left_over = False
+                    self._reuse()
+                finally:
+                    self._working.release()
         self._warn_of_missing_images()
         created, reused, deleted = self._log.drain_extent_counts()
         if created or reused or deleted:

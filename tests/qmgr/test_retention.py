@@ -165,6 +165,20 @@ def test_what_an_image_makes_superfluous_goes_soon_though_no_checkpoint_comes() 
     assert sequences(made)[0] == min(made.qm._retention.needs.needed_from().values()) > 1
 
 
+def test_what_an_image_makes_superfluous_while_somebody_moves_extents_goes_when_he_is_done() -> None:
+    made = world("Automatic")
+    fill(made, 8, image=False)
+    made.qm.record_image()
+    with made.qm._retention._working:
+        made.clock.advance(11)
+        made.qm._retention.keep_house_if_due()
+        made.qm.checkpoint()
+    assert sequences(made)[0] == 1
+    made.clock.advance(11)
+    made.qm._retention.keep_house_if_due()
+    assert sequences(made)[0] == min(made.qm._retention.needs.needed_from().values()) > 1
+
+
 def test_the_status_shows_since_when_the_oldest_extent_that_is_needed_has_been_in_use() -> None:
     """Superfluous ones that nobody has removed do not hide it."""
     made = world("Manual")
