@@ -90,6 +90,12 @@ TABLE = (
     ),
     Row("extent_not_needed", "an extent that a restart does not need is bad", Cure.REBUILD, "it is left out"),
     Row(
+        "extent_not_named",
+        "the control file does not name an extent that a restart needs",
+        Cure.REBUILD,
+        "it is made of the extents",
+    ),
+    Row(
         "damaged_before_the_checkpoint",
         "what a restart needs can't be read, and lies before the checkpoint",
         Cure.REFUSE,

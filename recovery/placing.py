@@ -134,10 +134,14 @@ class Placed:
                 gone.add(self._lacks(row, sequence, path, f"it has the log from {self._begin(sequence)}"))
             elif row == "extent_foreign" or (row and sequence >= floor):
                 self._note("extent_not_needed", path, "")  # a start refuses it all the same
-        for sequence in range(max(1, needed), floor):  # inactive, as the control file says, so in no table
+        named = {known for _, known in state.extents}
+        for sequence in range(max(1, needed), floor):  # inactive, as the control file says, so maybe in no table
             if sequence in self.archived:
                 path = self.path_of(linear_number(sequence))
                 self._note("extent_in_the_archive", path, self.archived[sequence][1].path)
+            elif self.circular and sequence in self.here and sequence not in named:
+                # a checkpoint that is lost by now let go of it, and a crash kept it
+                self._note("extent_not_named", self.where(sequence), f"it has the log from {self._begin(sequence)}")
         newest = max((known for _, known in state.extents), default=0)
         for sequence, (_, seen) in sorted(self.here.items()):  # of which an older control file does not know
             if sequence > newest and sequence * self.extent_bytes < read and not seen.whole(self.extent_bytes):

@@ -1379,6 +1379,33 @@ def with_spares() -> tuple[Life, list[int], int]:
     return life, spares, last
 
 
+def test_extent_not_named() -> None:
+    """A crash came before the extent was removed that the newest checkpoint lets go of; the one before needs it."""
+    life = Life(CIRCULAR)
+    born(life)
+    unit = life.begin()
+    life.put("B", unit=unit)
+    size = control.read(life.disk, CONTROL)[1].extent_bytes
+    while life.qm.status().log.tail < 5 * size:  # over the secondaries
+        life.put("A", size=9000)
+        life.checkpoint()
+    life.commit(unit)
+    struck: list[SimDisk] = []
+
+    def look(kind: str, path: str) -> None:
+        if kind == "unlink" and path.endswith(".LOG") and not struck:
+            struck.append(life.disk.snapshot(KEEP_ALL))
+
+    with Lookout(life.disk, look):
+        life.checkpoint()
+    model = as_it_was(life)
+    life.disk = struck[0]
+    assert not refused_by_start(life) and not check(life).needed
+    life.disk.remove(NEWEST)
+    assert "does not know of it" in refused_by_start(life)
+    mended(life, "extent_not_named", model)
+
+
 def header_of(life: Life, number: int) -> extent.ExtentHeader:
     header = decode_header(life.disk.peek(path_of(number))[:PAGE])
     assert header is not None
