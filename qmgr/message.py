@@ -381,6 +381,8 @@ def check_expiry(value: object) -> float:
 
 def check_group(group_id: object, sequence: object, last: object) -> tuple[bytes, int, bool] | None:
     """What a put says of the group; None: the message is in none."""
+    if last is not None and not isinstance(last, bool):
+        raise Mistake(f"last_in_group is True or False, not {quoted(last)}", reason=Reason.MSG_FLAGS_ERROR)
     if group_id is None:
         if sequence is not None or last:
             raise Mistake("a message that is numbered, or last, needs a group_id", reason=Reason.GROUP_ID_ERROR)
@@ -393,8 +395,6 @@ def check_group(group_id: object, sequence: object, last: object) -> tuple[bytes
             f"group_sequence is a whole number from 1 to {MAX_GROUP}, not {quoted(sequence)}",
             reason=Reason.MSG_SEQ_NUMBER_ERROR,
         )
-    if last is not None and not isinstance(last, bool):
-        raise Mistake(f"last_in_group is True or False, not {quoted(last)}", reason=Reason.MSG_FLAGS_ERROR)
     return checked, sequence, bool(last)
 
 

@@ -17,7 +17,7 @@ from logger.config import LogType
 from logger.disk_errors import advice
 from logger.errors import LogDamaged, LogError
 from qmgr.engine import Engine
-from qmgr.errors import Mistake, Reason, Unavailable
+from qmgr.errors import Mistake, Reason, Unavailable, quoted
 from qmgr.log_needs import LogNeeds
 from qmgr.units import NUMBERS_PER_EPOCH
 from recovery.records import Kind
@@ -36,8 +36,10 @@ def outcome(engine: Engine, needs: LogNeeds, number: int, since: int = 0) -> Uow
     for what can't be the number of a unit, Unavailable where the log, or an archive that may tell, can't be read.
     """
     engine.check()
-    if type(number) is not int or not NUMBERS_PER_EPOCH < number < engine.next_number() or type(since) is not int:
-        raise Mistake(f"no unit of work has had the number {number!r}", reason=Reason.UOW_NOT_AVAILABLE)
+    if type(number) is not int or not NUMBERS_PER_EPOCH < number < engine.next_number():
+        raise Mistake(f"no unit of work has had the number {quoted(number)}", reason=Reason.UOW_NOT_AVAILABLE)
+    if type(since) is not int:
+        raise Mistake(f"since is an LSN as a whole number, not {quoted(since)}", reason=Reason.OPTIONS_ERROR)
     with engine.lock:
         unit = engine.state.uows.get(number)
         known = None if unit is None else unit.state

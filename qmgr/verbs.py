@@ -199,7 +199,7 @@ def wanted(options: GetOptions) -> Wanted:
     for name, value in options.items():
         if name not in GET_OPTIONS:
             raise TypeError(f"a get has no option {name!r}; it has wait, {', '.join(GET_OPTIONS)}")
-        silent = silent and (value is None or value is False)
+        silent = silent and (value is None or (value is False and name not in IDS))
     if silent:
         return ANY
     ids = check_selectors(options.get("message_id"), options.get("correlation_id"), options.get("group_id"))

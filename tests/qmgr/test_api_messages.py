@@ -637,7 +637,9 @@ def test_a_wrong_limit_is_refused(qm: qmgr.QueueManager, limit: Any) -> None:
     assert qm.queue("A").depth == 1
 
 
-@pytest.mark.parametrize("selector", [{"message_id": b"x" * 25}, {"correlation_id": "c"}, {"message_id": 1}])
+@pytest.mark.parametrize(
+    "selector", [{"message_id": b"x" * 25}, {"correlation_id": "c"}, {"message_id": 1}, {"message_id": False}]
+)
 def test_a_wrong_selector_is_refused(qm: qmgr.QueueManager, selector: dict[str, Any]) -> None:
     for call in (qm.get, qm.browse, qm.begin().get):
         with pytest.raises(qmgr.Mistake) as caught:

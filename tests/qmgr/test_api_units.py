@@ -566,3 +566,17 @@ def test_in_doubt_at_a_normal_end_does_not_hold_it_up(world: World) -> None:
     assert world.qm.in_doubt() == [XID]
     assert world.qm.restart_report.in_doubt == 1
     assert not world.qm.restart_report.torn_tail
+
+
+@pytest.mark.parametrize("number", ["x" * 10_000, 10**5000, None], ids=["text", "thousands of digits", "None"])
+def test_what_can_be_no_number_of_a_unit_is_refused_in_a_sentence(qm: qmgr.QueueManager, number: Any) -> None:
+    with pytest.raises(qmgr.Mistake, match="no unit of work has had the number") as caught:
+        qm.outcome(number)
+    assert len(str(caught.value)) < 500
+
+
+def test_since_is_an_lsn(qm: qmgr.QueueManager) -> None:
+    with qm.begin() as unit:
+        unit.put("A", b"x")
+    with pytest.raises(qmgr.Mistake, match=r"since is an LSN .* not '0:0:1:2'"):
+        qm.outcome(unit.id, since="0:0:1:2")  # type: ignore[arg-type]

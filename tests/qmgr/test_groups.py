@@ -87,6 +87,7 @@ def test_messages_of_earlier_versions_are_in_no_group() -> None:
         ({"group_id": G, "group_sequence": 1_000_000_000}, Reason.MSG_SEQ_NUMBER_ERROR),
         ({"group_id": G, "group_sequence": True}, Reason.MSG_SEQ_NUMBER_ERROR),
         ({"group_id": G, "last_in_group": 1}, Reason.MSG_FLAGS_ERROR),
+        ({"last_in_group": 0}, Reason.MSG_FLAGS_ERROR),
     ],
 )
 def test_what_a_put_can_not_say(qm: qmgr.QueueManager, options: dict[str, Any], reason: Reason) -> None:
