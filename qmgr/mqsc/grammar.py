@@ -285,6 +285,18 @@ _NUMBERS = """
 """
 NUMBERS = frozenset(_NUMBERS.split())  # of what is shown and can't be set: those that are numbers, or blank
 TEXTS = frozenset({"APPLTAG", "APPLDESC", "CHANNEL", "CLIENTID", "CONNAME", "OBJNAME", "USERID"})  # and any text
+_USE = OneOf("YES", "NO")
+# and those that are one of a few words, of which IBM MQ has more than are shown here
+WORDS: Mapping[str, Value] = {
+    "APPLTYPE": OneOf("USER", "SYSTEM", "SYSTEMEXT", "BATCH", "RRSBATCH", "CHINIT", "CICS", "IMS"),
+    "ASTATE": OneOf("NONE", "STARTED", "STARTWAIT", "STOPPED", "SUSPENDED"),
+    "DEFTYPE": OneOf("PREDEFINED", "PERMDYN", "TEMPDYN", "SHAREDYN"),
+    "HSTATE": OneOf("ACTIVE", "INACTIVE"),
+    "INPUT": OneOf("SHARED", "EXCL", "NO"),
+    **dict.fromkeys(("BROWSE", "INQUIRE", "OUTPUT", "SET"), _USE),
+    "UOWSTATE": OneOf("NONE", "ACTIVE", "PREPARED", "UNRESOLVED"),
+    "URTYPE": OneOf("QMGR", "XA", "CICS", "IMS", "RRS"),
+}
 TABLES: Mapping[str, tuple[Table, ...]] = {
     "QLOCAL": (QLOCAL,),
     "QALIAS": (QALIAS,),
@@ -298,6 +310,8 @@ def compared(name: str, word: str) -> Value | None:
     row = next((table[word] for table in TABLES.get(name, ()) if word in table), None)
     if word in NUMBERS or (row is not None and isinstance(row.value, Whole)):
         return Whole(0, UNLIMITED)  # less than MAXMSGL can be is a good question all the same
+    if word in WORDS:
+        return WORDS[word]
     return row.value if row is not None and isinstance(row.value, WholeOr | Tenths | Flag | OneOf) else None
 
 
