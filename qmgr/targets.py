@@ -168,15 +168,24 @@ class Remote:
         """The connection was closed: more can't be seen from here."""
 
 
+ENCODE = (
+    "it has no host or port that can be read; in a user or password letters and digits stand as they are, and all "
+    "else as %2F for /, say (urllib.parse.quote)"
+)
+
+
 def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local | Remote:
     """The queue manager of that name on this machine, or the one that the URL names. Raises NameError_, Mistake."""
     if not isinstance(name_or_url, str) or "://" not in name_or_url:
         return Local(locations.find(name_or_url, data_path))
+    secret = "@" in name_or_url  # then what Python says of the URL may have the password, or a part of it, in it
     try:
         url = urlsplit(name_or_url)
+        if "@" in f"{url.path}?{url.query}#{url.fragment}":
+            raise _bad_url(name_or_url, ENCODE)
         host, port = url.hostname, url.port
     except ValueError as exc:
-        raise _bad_url(name_or_url, str(exc)) from None
+        raise _bad_url(name_or_url, ENCODE if secret else str(exc)) from None
     if url.scheme not in ("qmgr", "qmgrs"):
         raise _bad_url(name_or_url, "its scheme is not qmgr or qmgrs")
     if not host or port is None:
@@ -184,7 +193,7 @@ def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local 
     try:
         host.encode("idna")  # as the resolver is going to
     except UnicodeError:
-        raise _bad_url(name_or_url, f"{host!r} can't be the name of a host") from None
+        raise _bad_url(name_or_url, f"{quoted(host)} can't be the name of a host") from None
     name = url.path.strip("/")
     if not name:
         raise _bad_url(name_or_url, "the name of the queue manager is missing behind the port")
@@ -203,6 +212,8 @@ def find(name_or_url: str, data_path: Path | None, identity: Identity) -> Local 
         raise Mistake(f"user {identity.user!r} has no password: give it too, as password= or in the URL")
     if identity.password and not identity.user:
         raise Mistake("there is a password and no user: give it too, as user= or in the URL")
+    if identity.key and not identity.certificate:
+        raise Mistake("there is a key and no certificate: give it too, as certificate=")
     return Remote(name, host, port, _context(identity) if url.scheme == "qmgrs" else None, identity)
 
 
@@ -223,7 +234,7 @@ def _tls_advice(exc: OSError) -> str:
 def _bad_url(url: str, why: str) -> Mistake:
     scheme, _, rest = url.partition("://")
     shown = f"{scheme}://{rest.rpartition('@')[2]}"  # without a password
-    return Mistake(f"{shown!r} can't be connected to: {why}; write qmgr://host:port/QM1, or qmgrs:// for TLS")
+    return Mistake(f"{quoted(shown)} can't be connected to: {why}; write qmgr://host:port/QM1, or qmgrs:// for TLS")
 
 
 def _context(identity: Identity) -> ssl.SSLContext:

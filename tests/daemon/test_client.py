@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
 import socket
 import ssl
 import sys
@@ -535,6 +536,24 @@ def test_what_can_be_no_name_of_a_host_is_a_mistake() -> None:
             qmgr.connect(f"qmgr://mia:secret@{host}:1414/QM1")
 
 
+@pytest.mark.parametrize("place", ["localhost:1/QM1", "localhost:x/QM1", "[::1]:1/QM1", "/QM1"])
+@pytest.mark.parametrize(
+    "password", ["xyz/uvw", "12/34", "xyz#uvw", "xyz?uvw", "xyz[uvw]", "xyz[uvw", "xyz\N{ACCOUNT OF}uvw"]
+)
+def test_no_part_of_a_password_that_does_not_fit_in_a_url_is_shown(password: str, place: str) -> None:
+    with pytest.raises(Mistake, match=r"in a user or password letters and digits stand as they are") as caught:
+        qmgr.connect(f"qmgr://mia:{password}@{place}")
+    text = str(caught.value)
+    assert text.startswith(f"'qmgr://{place}' can't be connected to")
+    assert not [part for part in re.split(r"\W", password) if len(part) > 1 and part in text]
+
+
+def test_of_a_long_url_the_beginning_is_shown() -> None:
+    with pytest.raises(Mistake, match="its scheme is not qmgr or qmgrs") as caught:
+        qmgr.connect(f"http://localhost:1/{'x' * 100_000}")
+    assert len(str(caught.value)) < 1000
+
+
 def test_tls_to_a_listener_without_a_certificate_says_what_to_use(tmp_path: Path) -> None:
     with (
         serving(tmp_path) as served,
@@ -547,14 +566,15 @@ def test_tls_to_a_listener_without_a_certificate_says_what_to_use(tmp_path: Path
 @pytest.mark.parametrize(
     ("place", "options", "what"),
     [
-        ("localhost:1", {"user": "mia"}, "user 'mia' has no password"),
-        ("mia@localhost:1", {}, "user 'mia' has no password"),
-        ("localhost:1", {"password": "secret"}, "there is a password and no user"),
+        ("://localhost:1", {"user": "mia"}, "user 'mia' has no password"),
+        ("://mia@localhost:1", {}, "user 'mia' has no password"),
+        ("://localhost:1", {"password": "secret"}, "there is a password and no user"),
+        ("s://localhost:1", {"key": "/etc/qmgr/key.pem"}, "there is a key and no certificate"),
     ],
 )
 def test_half_of_who_one_is_is_a_mistake(place: str, options: dict[str, str], what: str) -> None:
     with pytest.raises(Mistake, match=f"{what}: give it too, as "):
-        qmgr.connect(f"qmgr://{place}/QM1", **options)
+        qmgr.connect(f"qmgr{place}/QM1", **options)
 
 
 @pytest.mark.parametrize("wrong", [5, b"mia", ["mia"], "\ud800"], ids=repr)
