@@ -214,7 +214,9 @@ class Parser:
         for line in lines[1:]:
             name, colon, value = line.partition(":")
             if not colon or not name:
-                raise FrameError(f"a header is name:value, not {line[:100]!r}")
+                # of a CONNECT it may be a passcode, or its second line, and the error log is not for that
+                shown = f"header {lines.index(line)} of {command}" if command in UNESCAPED else repr(line[:100])
+                raise FrameError(f"a header is name:value, not {shown}")
             if name not in headers:
                 headers[name] = value
         dialect = self.dialect

@@ -178,6 +178,15 @@ def test_what_is_no_frame_is_refused_as_soon_as_that_is_seen(data: bytes, why: s
         frames_of(*[data[at : at + 1] for at in range(len(data))])
 
 
+@pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
+def test_a_passcode_of_two_lines_is_not_shown(command: str) -> None:
+    """What is refused is told in the error log."""
+    for head in ("login:mia\npasscode:sec\nret", "login:mia\npasscode secret", "login:mia\nret\nret"):
+        with pytest.raises(FrameError, match=f"a header is name:value, not header [23] of {command} ") as caught:
+            frames_of(f"{command}\n{head}\n\n\0".encode())
+        assert "ret" not in str(caught.value)
+
+
 def test_what_is_just_within_the_limits_is_taken() -> None:
     body = b"x" * 10_000
     assert frames_of(b"SEND\n\n", body, b"\0")[0].body == body
