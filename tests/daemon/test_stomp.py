@@ -316,6 +316,38 @@ def test_replies_keep_the_order_of_their_frames(client: Client) -> None:
     assert [client.read()["receipt-id"] for _ in range(300)] == [str(number) for number in range(300)]
 
 
+def test_a_reply_waits_for_the_one_before_though_all_of_it_is_safe_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one before was asked for while a force was under way, so it waits for the next one."""
+    begun, may_go_on = threading.Semaphore(0), threading.Semaphore(0)
+    with queue_manager(tmp_path, "A") as manager:
+        force = manager.force
+
+        def gated(lsn: int) -> None:
+            begun.release()
+            assert may_go_on.acquire(timeout=DEADLINE)
+            force(lsn)
+
+        monkeypatch.setattr(manager, "force", gated)
+        with serving(manager) as server, server.client() as client:
+            [connection] = server.listener._connections
+            transactions = connection._commands._transactions  # type: ignore[union-attr]
+            may_go_on.release()
+            client.send("A", b"so that the loop knows how far the log is safe")
+            assert begun.acquire(timeout=DEADLINE)
+            client.say("SEND", b"durable", destination="A")
+            assert begun.acquire(timeout=DEADLINE)
+            client.say("BEGIN", transaction="1", receipt="1")
+            eventually(lambda: len(transactions._open) == 1)
+            may_go_on.release()
+            assert begun.acquire(timeout=DEADLINE)
+            client.say("BEGIN", transaction="2", receipt="2")
+            eventually(lambda: len(transactions._open) == 2)
+            may_go_on.release(100)
+            assert [client.read()["receipt-id"] for _ in range(2)] == ["1", "2"]
+
+
 def test_sends_that_begin_alike_are_each_what_they_say(server: Server, client: Client) -> None:
     """Their headers are read once."""
     alike = {"destination": "A", "priority": "7", "JMSType": "till"}
