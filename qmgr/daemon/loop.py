@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from qmgr.daemon.hands import Hands
 from qmgr.manager import QueueManager
-from qmgr.threads import LOOK_S, Thread, go_on
+from qmgr.threads import LOOK_S, RETRY_S, Thread, go_on
 
 Callback = Callable[[Exception | None], None]
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -159,6 +159,13 @@ class Lasting:
 
     def _over(self, task: "asyncio.Task[None]") -> None:
         if task is self._task and not task.cancelled():
+            try:
+                self._thread.loop.call_later(RETRY_S, self._begin_anew, task)  # at once it may end at once, again
+            except MemoryError:
+                self._thread.begin_anew()
+
+    def _begin_anew(self, over: "asyncio.Task[None]") -> None:
+        if over is self._task:
             self._thread.begin_anew()
 
 

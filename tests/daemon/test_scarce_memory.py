@@ -486,6 +486,30 @@ def test_a_task_that_lasts_is_begun_anew(thread: LoopThread, how: str) -> None:
     assert not thread.lasting
 
 
+def test_a_task_that_ends_whenever_it_is_begun_leaves_the_loop_to_others(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was begun anew in each turn of the loop, which had nothing else to wait for."""
+    begun, now = list[int](), thread.loop.time()
+    monkeypatch.setattr(thread.loop, "time", lambda: now)
+
+    async def work() -> None:
+        begun.append(1)
+        raise KeyError("of ours")
+
+    async def begin() -> Lasting:
+        return Lasting(work, thread)
+
+    one = thread.run(begin())
+    for _ in range(10):
+        thread.run(asyncio.sleep(0))
+    assert len(begun) == 1
+    now += 10.0
+    thread.run(asyncio.sleep(0))
+    until(lambda: len(begun) == 2)
+    thread.run(one.end())
+
+
 # ---- STOMP
 
 
