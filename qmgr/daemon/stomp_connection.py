@@ -449,12 +449,15 @@ class Connection(asyncio.Protocol):
             action(*given)
         except Exception as exc:  # for want of memory, say
             try:
-                text = f"the queue manager has met an error of its own: {type(exc).__name__}: {exc}"
-                self._listener.report(self.address, _broken(text))
+                self._report_mistake(exc)
             except MemoryError:
                 pass  # it is not told of, and nobody else is concerned
             finally:
                 self.cut()
+
+    def _report_mistake(self, exc: Exception) -> None:
+        text = f"the queue manager has met an error of its own: {type(exc).__name__}: {exc}"
+        self._listener.report(self.address, _broken(text))
 
     # ---- the end
 
@@ -511,8 +514,14 @@ class Connection(asyncio.Protocol):
         """Cut it, and wait for nothing: what the loop was to do for it may be lost. After a MemoryError, again."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # where asyncio had no memory to close it, it will not try again
-        self.cut()
-        self.connection_lost(None)
+        try:
+            self.cut()
+            self.connection_lost(None)
+        except MemoryError:
+            raise
+        except Exception as exc:  # a mistake of ours, which would end the loop of all the others
+            self._report_mistake(exc)
+            self._listener.connections.discard(self)
 
     def _end_session(self, *, in_order: bool) -> None:
         first, self.closed = not self.closed, True

@@ -25,6 +25,7 @@ from qmgr.daemon.beats import NEVER, Beats
 from qmgr.daemon.calls import Calls
 from qmgr.daemon.hands import Hands
 from qmgr.daemon.loop import Forcer, Lasting, LoopThread
+from qmgr.daemon.stomp_commands import StompCommands
 from qmgr.daemon.stomp_connection import Connection
 from qmgr.daemon.stomp_subscriptions import Subscription
 from qmgr.daemon.watcher import Watcher
@@ -563,6 +564,28 @@ def test_where_the_loop_had_no_memory_for_a_callback_nobody_waits_for_what_it_wa
     assert server.qm.transactions() == []
     with server.client() as again:
         again.send("A", b"y")
+
+
+def test_a_stomp_client_that_can_not_be_lost_for_a_mistake_takes_no_other_with_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop ended, and the listener was deaf from then on."""
+    really, failing = StompCommands.end, [KeyError("of ours")]
+
+    def end(self: StompCommands, *, in_order: bool) -> None:
+        if failing:
+            raise failing.pop()
+        really(self, in_order=in_order)
+
+    monkeypatch.setattr(StompCommands, "end", end)
+    with server.client() as one, server.client() as other:
+        server.listener._state.loop.call_soon_threadsafe(fails)
+        assert one.at_end() and other.at_end()
+    server.all_gone()
+    with server.client() as again:
+        again.send("A", b"y")
+    [(amq, inserts)] = server.service.said
+    assert (amq, "KeyError: 'of ours'" in inserts["text"]) == ("AMQ9209", True)
 
 
 @pytest.mark.filterwarnings("ignore:coroutine 'StompListener._(refuse|close)' was never awaited")
