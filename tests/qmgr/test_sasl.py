@@ -55,6 +55,25 @@ def test_a_certificate_speaks_for_its_owner_only() -> None:
         server("CRAM-MD5", find, entropy)
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "said"),
+    [
+        (PLAIN, b"tom\0m,i=a\0s3kr=t,"),
+        (PLAIN, b"\0m,i=a\0s3kr=t,\0"),
+        (PLAIN, b"m,i=a\0s3kr=t,"),
+        (SCRAM, b"n,a=tom,n=m=2Ci=3Da,r=nonce"),
+        (SCRAM, b"p=tls-unique,,n=m=2Ci=3Da,r=nonce"),
+        (SCRAM, b"n,,m=more,n=m=2Ci=3Da,r=nonce"),
+        (SCRAM, b"n,,n=m=2Ci=3Da,r="),
+        (SCRAM, b"n,,r=nonce"),
+    ],
+)
+def test_who_asks_for_what_is_not_here_is_refused_whatever_he_knows(mechanism: str, said: bytes) -> None:
+    """To be somebody else than the password is of, a binding to the channel, an extension that must be understood."""
+    with pytest.raises(NotAuthorized, match="not known, or the password is wrong"):
+        server(mechanism, find, entropy).step(said)
+
+
 def test_the_exchange_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
     salt = sasl._unb64("W22ZaJ0SNY7soEsUEjb6gQ==")
     known = verifier("pencil", salt, 4096)
