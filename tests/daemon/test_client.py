@@ -359,6 +359,25 @@ def test_a_client_that_goes_before_it_is_known_is_none_that_sends_nonsense(tmp_p
         assert served.service.said == []
 
 
+def test_row_79_a_challenge_is_answered_before_anything_else(tmp_path: Path) -> None:
+    """What is said in place of the answer is no proof, though its content would be one."""
+    with serving(tmp_path) as served, far(served, authentication=("SCRAM-SHA-256",)) as place:
+        Users(served.manager._disk, served.service.location).set("mia", "secret")
+        served.manager.authorize("mia", add=["connect"])
+        host, port = place.split("/")[0].split(":")
+        proof = sasl.Client("SCRAM-SHA-256", "mia", "secret", os.urandom)
+        with sockets.connect_tcp(host, int(port), LONG) as sock:
+            sock.settimeout(LONG)
+            sock.sendall(hello(mechanism="SCRAM-SHA-256", first=proof.first()))
+            challenge = sockets.receive(sock, MOST)
+            answer = proof.answer(challenge[wire.decode_reply(challenge).at :])
+            sock.sendall(wire.request(wire.BEGIN_UNIT, 0, 0, "", answer))
+            told = sockets.receive(sock, MOST)
+            assert "a challenge is answered before anything else" in str(wire.error(told, wire.decode_reply(told)))
+            assert sock.recv(1) == b""
+        assert len(served.service.sessions) == 0
+
+
 def test_a_user_shows_the_password_without_sending_it(tmp_path: Path) -> None:
     """Row 79."""
     with serving(tmp_path) as served, far(served, authentication=("SCRAM-SHA-256",)) as place:

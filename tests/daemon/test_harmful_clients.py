@@ -120,6 +120,10 @@ def test_requests_that_lie_get_one_answer(served: Served) -> None:
         wire.LENGTH.pack(8) + bytes(8),
         wire.request(wire.CALL, 0, 0, "queue", values.dumps({})),
         wire.request(wire.REPLAY, 0, 0, "", values.dumps(7)),
+        wire.request(wire.BEGIN_UNIT, wire.BEGIN, 1, "", values.dumps(7)),
+        wire.request(wire.PREPARE, 0, 0),
+        wire.request(wire.CALL, 0, 0, "queue", values.dumps({"args": {}, "options": {}})),
+        wire.request(wire.CALL, 0, 0, "queue", values.dumps({"args": [], "options": []})),
     ):
         raw = Raw(served.path)
         assert isinstance(raw.calls.refused(lie), Unavailable)
@@ -141,6 +145,28 @@ def test_requests_that_lie_get_one_answer(served: Served) -> None:
     raw.calls.ask(wire.put(0, 0, "A", b"fine", {}))
     raw.close()
     assert not any("AMQ6118" in line for line in served.service.said), served.service.said
+
+
+def test_first_frames_that_lie_get_one_answer(served: Served) -> None:
+    """Row 73."""
+    lies = (
+        hello(manager=7),
+        hello(process="1"),
+        hello(patience=1),
+        hello(patience=-1.0),
+        hello(patience=1e300),
+        hello(replaces="what is no token"),
+        wire.hello(wire.HELLO, values.dumps([])),
+        wire.hello(wire.HELLO, b"{"),
+    )
+    for lie in lies:
+        stranger = RawSocket(served.path)
+        assert isinstance(stranger.refused(lie), Unavailable)
+        assert stranger.is_closed()
+        stranger.close()
+    with served.connect() as client:
+        client.put("A", b"fine")
+    assert [line.split()[0] for line in served.service.said] == ["AMQ9207"] * len(lies)
 
 
 def test_a_request_before_the_answer_is_refused(served: Served) -> None:

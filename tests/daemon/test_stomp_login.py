@@ -125,6 +125,29 @@ def test_who_can_not_show_who_it_is_is_refused(guarded: Guarded, headers: dict[s
     assert len(guarded.server.qm.sessions) == 0
 
 
+@pytest.mark.parametrize("headers", [{}, {"login": "mia"}, {"passcode": "secret"}, {"login": "", "passcode": ""}])
+def test_row_79_who_says_nothing_of_itself_is_refused_where_a_password_is_the_only_way(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
+    signer, said = Authority(tmp_path), list[str]()
+    certificate, key = signer.issue("localhost")
+    with queue_manager(tmp_path / "data", "A") as manager:
+        disk, location = PosixDisk(), locations.find("QM1", tmp_path / "data")
+        Users(disk, location).set("mia", "secret")
+        manager.authorize("mia", add=["connect"])
+        admission = Admission(manager, disk, location, lambda amq, **inserts: said.append(amq))
+        tls = {"tls_certificate": certificate, "tls_key": key}
+        context = ssl.create_default_context(cafile=signer.path)
+        with (
+            serving(manager, authority=admission, authentication=("PLAIN",), **tls) as server,
+            server.stranger(context) as client,
+        ):
+            client.say("CONNECT", accept_version="1.2", **headers)
+            error = client.error()
+            assert (error["reason-code"], "no login and passcode" in error["message"]) == ("2035", True)
+    assert said == ["AMQ9557"]
+
+
 def test_who_may_not_connect_is_refused(guarded: Guarded) -> None:
     """Row 79."""
     with guarded.server.stranger(guarded.context()) as client:
