@@ -369,11 +369,34 @@ def test_nobody_beats_who_was_not_asked_to(server: Server) -> None:
         assert silent.beats == none.beats == 0
 
 
-@pytest.mark.parametrize("said", ["1", "1,2,3", "a,b", "-1,0"])
+@pytest.mark.parametrize("said", ["1", "1,2,3", "a,b", "-1,0", "²,0", "0,²", "0,9999999999"])
 def test_a_heart_beat_that_is_none(server: Server, said: str) -> None:
     with server.stranger() as client:
         client.say("CONNECT", accept_version="1.2", heart_beat=said)
         assert "two numbers of milliseconds" in client.error()["message"]
+
+
+@pytest.mark.parametrize(
+    ("command", "header"),
+    [("SEND", "priority"), ("SEND", "content_length"), ("SUBSCRIBE", "prefetch_count")],
+)
+def test_digits_of_other_scripts_are_no_number(server: Server, client: Client, command: str, header: str) -> None:
+    client.say(command, destination="A", id="1", **{header: "²"})
+    error = client.error()
+    assert "not '²'" in error["message"] and error["reason"] != "MQRC_UNEXPECTED_ERROR"
+
+
+@pytest.mark.parametrize("last", ["DISCONNECT", "SEND"])
+def test_what_comes_behind_the_last_frame_of_a_connection_is_not_done(server: Server, last: str) -> None:
+    """It would open another session, of a client that hears nothing of it."""
+    with server.client() as client, server.client() as other:
+        again = client.frame("CONNECT", accept_version="1.2", host="qm")
+        client.raw(client.frame(last, destination="none") + again)
+        if last == "SEND":
+            assert client.error()["reason-code"] == "2085"
+        assert client.at_end()
+        other.send("A", b"x")
+        assert len(server.qm.sessions) == 1
 
 
 def narrow(client: Client) -> None:
