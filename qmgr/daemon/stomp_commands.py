@@ -21,7 +21,6 @@ from qmgr.session import Rights, Session, Sessions
 from qmgr.threads import go_on
 from qmgr.verbs import PutOptions
 
-MAX_BEAT_MS = 10**7  # two hours and more
 MAX_APPLICATION_CHARS = 28  # as MQ's APPLTAG has
 
 
@@ -250,5 +249,5 @@ def _heart_beat(headers: dict[str, str]) -> tuple[float, float]:
     parts = [part.strip() for part in said.split(",")]
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
         raise Mistake(f"header heart-beat is two numbers of milliseconds, as 10000,10000, not {said[:100]!r}")
-    offered, wanted = (min(int(part), MAX_BEAT_MS) / 1000 for part in parts)
+    offered, wanted = (int(part) / 1000 for part in parts)
     return offered, wanted

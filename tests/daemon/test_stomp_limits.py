@@ -17,7 +17,7 @@ from qmgr.daemon import stomp_connection, stomp_subscriptions
 from qmgr.daemon.stomp_connection import FRAMES_PER_TURN, MAX_HEADERS
 from qmgr.daemon.stomp_subscriptions import MAX_SUBSCRIPTIONS
 from tests.daemon.certificates import Authority
-from tests.daemon.stomp_world import QUICK, Client, Server, eventually, queue_manager, serving
+from tests.daemon.stomp_world import DEADLINE, QUICK, Client, Server, eventually, queue_manager, serving
 
 HASTY = attrs.evolve(QUICK, frame=0.3)
 
@@ -374,6 +374,38 @@ def test_a_heart_beat_that_is_none(server: Server, said: str) -> None:
     with server.stranger() as client:
         client.say("CONNECT", accept_version="1.2", heart_beat=said)
         assert "two numbers of milliseconds" in client.error()["message"]
+
+
+def test_a_client_is_held_to_no_more_heart_beats_than_it_has_offered(server: Server) -> None:
+    """It was to be heard every three hours, whatever it had said."""
+    with server.client(heart_beat="900000000,800000000"):
+        [connection] = server.listener._connections
+        assert (connection.times.wanted_beat, connection.times.beat) == (900_000.0, 800_000.0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "count"), [("MAX_PENDING", 10, 10), ("MAX_UNFORCED_BYTES", 50_000, 5)], ids=["replies", "bytes"]
+)
+def test_who_sends_faster_than_the_disk_takes_it_is_not_read_until_that_has_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, count: int
+) -> None:
+    gate = threading.Event()
+    gate.set()
+    with queue_manager(tmp_path, "A") as manager:
+        force = manager.force
+        monkeypatch.setattr(manager, "force", lambda lsn: (gate.wait(DEADLINE), force(lsn)))
+        monkeypatch.setattr(stomp_connection, limit, most)
+        with serving(manager) as server, server.client() as client:
+            client.send("A", b"so that the loop knows how far the log is safe")
+            [connection] = server.listener._connections
+            gate.clear()
+            body = b"x" * (10 if limit == "MAX_PENDING" else 10_000)
+            frames = [client.frame("SEND", body, destination="A", receipt=f"{one}") for one in range(3 * count)]
+            client.raw(b"".join(frames))
+            eventually(lambda: manager.queue("A").depth > count and not connection._reading)
+            assert manager.queue("A").depth == 1 + count
+            gate.set()
+            assert [client.read()["receipt-id"] for _ in frames] == [str(one) for one in range(3 * count)]
 
 
 @pytest.mark.parametrize(
