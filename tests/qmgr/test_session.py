@@ -57,6 +57,22 @@ def test_what_is_delivered_is_held_and_nothing_of_it_is_logged() -> None:
     assert counts(made) == dict.fromkeys([b"0", b"2", b"3", b"4"], 0)
 
 
+@pytest.mark.parametrize("had", [False, True])
+def test_a_session_that_is_over_is_given_nothing_more(had: bool) -> None:
+    """Nobody would give it back."""
+    made = world()
+    one = session(made)
+    if had:
+        one.deliver("A", 1)
+    one.close()
+    assert one.deliver("A", 3) == ([], 0)
+    assert len(bodies(made.qm, "A")) == 5
+    with pytest.raises(Unavailable) as caught:
+        one.begin()
+    assert caught.value.reason is Reason.CONNECTION_BROKEN
+    assert made.qm.transactions() == []
+
+
 def test_what_is_counted_as_ended_are_units_of_work_that_did_something() -> None:
     made = world()
     made.qm.define_queue("BAD")
