@@ -85,6 +85,6 @@ class Waits:
 
         A client that has closed its half of the socket, and not all of it, still reads: it learns that nothing was got.
         """
-        if self.dismissed or self._client.closed:
+        if self._client.closed:
             return GaveUp()
         return NoMessageAvailable(f"nobody waits for a message of queue {name!r} any more", name=name)
