@@ -89,7 +89,12 @@ def test_a_client_that_is_asked_to_end_can_end_what_it_has_begun(served: Served,
         another.put("A", b"not asked")
 
 
-def test_a_client_over_stomp_that_is_asked_to_end(server: Server, client: Client) -> None:
+@pytest.mark.parametrize(
+    ("begins", "headers"), [("BEGIN", {"transaction": "u"}), ("SUBSCRIBE", {"id": "2", "destination": "/queue/B"})]
+)
+def test_a_client_over_stomp_that_is_asked_to_end(
+    server: Server, client: Client, begins: str, headers: dict[str, str]
+) -> None:
     client.ask("SUBSCRIBE", id="1", destination="/queue/B")
     client.ask("BEGIN", transaction="t")
     client.send("A", b"x", transaction="t")
@@ -98,7 +103,7 @@ def test_a_client_over_stomp_that_is_asked_to_end(server: Server, client: Client
     until(lambda: not server.qm._engine.state.queues["B"].waiters.line)
     server.qm.put("B", b"stays")
     client.ask("COMMIT", transaction="t")
-    client.say("BEGIN", transaction="u")
+    client.say(begins, **headers)
     assert client.error()["reason-code"] == "2202"
     server.all_gone()
     assert (server.bodies("A"), server.bodies("B")) == ([b"x"], [b"stays"])
