@@ -73,6 +73,20 @@ def test_a_session_that_is_over_is_given_nothing_more(had: bool) -> None:
     assert made.qm.transactions() == []
 
 
+def test_a_session_ends_though_its_units_of_work_can_not_be_backed_out() -> None:
+    """Nobody is there to be told, and what comes behind would not be done."""
+    made = world()
+    one = session(made)
+    for _ in range(2):
+        one.put(one.begin(), "A", b"x", {})
+    made.disk.fail("write", errno.EIO, once=False, where=lambda path: path.endswith(".LOG"))
+    with pytest.raises(qmgr.MQError):
+        made.qm.put("A", b"y")
+    assert made.qm.refusal is not None
+    one.close()
+    assert len(made.qm.sessions) == 0
+
+
 def test_what_is_counted_as_ended_are_units_of_work_that_did_something() -> None:
     made = world()
     made.qm.define_queue("BAD")
