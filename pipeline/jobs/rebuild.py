@@ -444,7 +444,8 @@ def tables_of(spark: "SparkSession", known: Sequence[Known]) -> tuple["DataFrame
 def table(spark: "SparkSession", columns: Mapping[str, pa.DataType], rows: Sequence[tuple[object, ...]]) -> "DataFrame":
     """A small table that Spark has by itself: no task of Python makes it."""
     arrays = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(columns.values())]
-    return spark.createDataFrame(pa.table(arrays, names=list(columns)))
+    ddl = ", ".join(f"{name} {SQL[kind]}" for name, kind in columns.items())  # Spark Connect takes no rows without it
+    return spark.createDataFrame(pa.table(arrays, names=list(columns)), ddl)
 
 
 def ddl_of(columns: Sequence[str]) -> str:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkValueError
 from pyspark.sql.datasource import InputPartition
 
 from logger.errors import LogDamaged
@@ -335,6 +337,25 @@ def test_a_queue_manager_is_built_beside_one_not_from_a_folder_of_extents() -> N
     args = parser_of(job("rebuild")).parse_args(["/x", "--out", "/y", "--into", "/z"])
     with pytest.raises(Failure, match="takes the data path of the original and --qmgr"):
         rebuild.run(args, nothing)
+
+
+class Connected:
+    """What a session of Spark Connect makes of a table: without rows it does not know the columns by itself."""
+
+    def createDataFrame(self, rows: pa.Table, schema: str | None = None) -> tuple[pa.Table, str]:
+        if schema is None and not rows.num_rows:
+            raise PySparkValueError(errorClass="CANNOT_INFER_EMPTY_SCHEMA", messageParameters={})
+        return rows, str(schema)
+
+
+def test_tables_without_rows_say_their_columns(spark: "SparkSession") -> None:
+    columns = {"object_number": pa.int32(), "object": pa.string()}
+    _, said = rebuild.table(Connected(), columns, [])  # type: ignore[arg-type, misc]
+    assert said == "object_number INT, object STRING"
+    for rows in [], [(7, "A")]:
+        made = rebuild.table(spark, columns, rows)
+        assert made.schema.simpleString() == "struct<object_number:int,object:string>"
+        assert [tuple(row) for row in made.collect()] == rows
 
 
 def test_what_a_unit_of_work_that_was_rolled_forward_says_again_counts_once(spark: "SparkSession") -> None:
