@@ -6,7 +6,7 @@ anything crashes, the batch is run again; either it is done, and nothing happens
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Unpack
 
@@ -120,7 +120,7 @@ class Consuming:
     def __call__(self, batch: "DataFrame", batch_id: int) -> None:
         session = batch.sparkSession
         query = _query_of(session)
-        if "message_id" not in batch.columns:
+        if "message_id" not in _in_lower_case(batch.columns):
             raise Mistake("the batch has no column 'message_id', which says what to take; select it too")
 
         def work(rows: "pa.Table", uow: Effects) -> None:
@@ -143,7 +143,8 @@ class Consuming:
         where none of the messages is on the queue, but on the one that their rows name.
         """
         key = Key(query, f"consume {self.queue}")
-        table = batch()  # Spark computes it here, while nothing is held
+        given = batch()  # Spark computes it here, while nothing is held
+        table = given.rename_columns(_in_lower_case(given.column_names))
         wanted = wanted_of(table)
         fingerprint = Fingerprint()
         for one in wanted:
@@ -160,7 +161,7 @@ class Consuming:
             try:
                 rows = self._take(qm, claimed.unit, table, wanted)
                 if rows.num_rows:
-                    work(rows, Effects(claimed.unit))
+                    work(rows.rename_columns(given.column_names), Effects(claimed.unit))
                 elif (name := self._elsewhere(qm, table, wanted)) is not None:
                     raise Mistake(
                         f"the batch is of queue {name!r}, where its messages are, and none of them is on queue "
@@ -278,6 +279,12 @@ def _query_of(session: "SparkSession") -> str:
 
 
 # ---- what a batch names
+
+
+def _in_lower_case(names: Sequence[str]) -> list[str]:
+    """The names of columns as the stream has them; a query may say `MESSAGE_ID`. What is there twice stays as it is."""
+    lower = [name.lower() for name in names]
+    return [small if lower.count(small) == 1 else name for small, name in zip(lower, names, strict=True)]
 
 
 @attrs.frozen

@@ -94,7 +94,7 @@ def batches(messages: Iterable[Seen], target: pa.Schema) -> Iterator[pa.RecordBa
 
 def batch(messages: list[Seen], target: pa.Schema) -> pa.RecordBatch:
     """Raises Mistake as `batch_of`."""
-    columns = [pa.array(map(VALUES[field.name], messages), field.type, size=len(messages)) for field in target]
+    columns = [pa.array(map(VALUES[field.name.lower()], messages), field.type, size=len(messages)) for field in target]
     return batch_of(columns, target)
 
 
@@ -102,9 +102,10 @@ def target_of(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark expects for `schema`, its or the user's. Raises Mistake for what no message has."""
     fields = []
     for field in schema.fields:
-        if field.name not in VALUES:
+        name = field.name.lower()  # to Spark case is nothing
+        if name not in VALUES:
             raise Mistake(f"qmgr.queue has no column {field.name!r}; it has {', '.join(VALUES)}")
-        kind = ARROW.field(field.name).type
+        kind = ARROW.field(name).type
         fields.append(column(field.name, kind, field.dataType.simpleString(), nullable=field.nullable))
     if not fields:
         raise Mistake("no column was asked for: name at least one")

@@ -135,6 +135,20 @@ def test_a_batch_that_is_another_one_than_the_one_that_was_done_is_refused(
     assert (bodies(qm, "A"), qm.queue("B").depth) == ([b"4"], 4)
 
 
+def test_columns_may_be_named_in_capitals(face: Manager, qm: qmgr.QueueManager) -> None:
+    """As a query has them that selects `MESSAGE_ID`; work has them by the names that the query gives."""
+    ids = [qm.put("A", body, message_id=b"m").message_id for body in (b"1", b"other")]
+    [row] = table(ids[:1], BODY_LENGTH=pa.array([1])).to_pylist()
+    batch = pa.Table.from_pylist([{name.upper(): value for name, value in row.items()} | {"More": "spare"}])
+
+    def work(rows: pa.Table, uow: Effects) -> None:
+        assert rows.column_names == ["MESSAGE_ID", "BACKOUT_COUNT", "MORE", "BODY_LENGTH", "More"]
+        uow.put("B", b"done")
+
+    consuming().once(face, QUERY, 0, lambda: batch, work)
+    assert (bodies(qm, "A"), bodies(qm, "B")) == ([b"other"], [b"done"])
+
+
 def test_each_message_is_taken_once_and_all_rows_of_it_are_worked_on(face: Manager, qm: qmgr.QueueManager) -> None:
     """A query may make several rows of a message."""
     one, other, gone = put(qm, b"order of 3 lines", b"order of 1 line", b"gone")

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 import qmgr
 from logger import control
@@ -139,6 +139,15 @@ def test_only_the_columns_that_are_asked_for_are_made_and_batches_are_bounded(
         {"body_length": lengths} for lengths in ([1, 1, 1], [1, 100], [1])
     ]
     assert list(queue_rows.batches([], target)) == []
+
+
+def test_columns_may_be_asked_for_in_capitals(qm: qmgr.QueueManager, tmp_path: Path) -> None:
+    """To Spark case is nothing, unless it is told otherwise."""
+    fields = [StructField("BODY_LENGTH", IntegerType()), StructField("Body", BinaryType())]
+    target = queue_rows.target_of(StructType(fields))
+    qm.put("A", b"abc")
+    [batch] = browsed(tmp_path, target)
+    assert batch.to_pylist() == [{"BODY_LENGTH": 3, "Body": b"abc"}]
 
 
 def test_a_null_is_refused_where_the_schema_has_none(qm: qmgr.QueueManager, tmp_path: Path) -> None:
