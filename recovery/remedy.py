@@ -60,7 +60,7 @@ class Remedy:
 
     def changes(self) -> list[Change]:
         """What is written, in this order."""
-        placed, last, needed = self.placed, self._last, self._needed
+        placed, needed = self.placed, self._needed
         evidence = placed.evidence()
         epoch = self._epoch(evidence)
         made = self._made_anew(epoch, evidence)
@@ -68,7 +68,7 @@ class Remedy:
         anew = {change.path for change in made}
         beyond = set() if placed.circular or not self.cut else set(self.beyond())
         moved = [(number, seen) for number, seen in sorted(placed.right.items()) if seen.number != number]
-        back = [held for sequence, held in placed.archived.items() if needed <= sequence <= last]
+        back = [held for sequence, held in placed.archived.items() if needed <= sequence <= self._asked_for]
         there = [(placed.path_of(number), seen.path) for number, seen in moved + back if seen.path not in beyond]
         changes += (WriteCopy(path, source) for path, source in there if path not in anew)
         after = self._state_after(epoch, made)
@@ -91,6 +91,15 @@ class Remedy:
     def _last(self) -> int:
         """The sequence in which the log ends."""
         return (self.end.chain.end - 1) // self.placed.extent_bytes
+
+    @property
+    def _asked_for(self) -> int:
+        """The last sequence of which a start asks where it is: up to the last file in the active directory.
+
+        Behind the end are extents that had been taken for records which a crash has lost.
+        """
+        there = [] if self.cut else [s for s in self.placed.here if s not in self.placed.archived]
+        return max([self._last, *there])
 
     @property
     def _needed(self) -> int:

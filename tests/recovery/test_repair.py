@@ -904,6 +904,37 @@ def test_extent_in_the_archive() -> None:
             assert life.disk.exists(target)
 
 
+@pytest.mark.parametrize("control_file", [True, False])
+def test_an_extent_in_the_archive_lies_between_the_end_and_one_that_was_taken_for_what_a_crash_has_lost(
+    control_file: bool,
+) -> None:
+    life = Life(LINEAR)
+    born(life)
+    life.put("A")
+    size = control.read(life.disk, CONTROL)[1].extent_bytes
+    last = life.qm.status().log.tail // size
+    model = life.model.copy()
+    model.crash()
+    lost: list[SimDisk] = []
+
+    def look(kind: str, path: str) -> None:
+        if not lost and max(known for _, known in control.read(life.disk, CONTROL)[1].extents) == last + 2:
+            lost.append(life.disk.snapshot(LOSE_ALL))
+
+    with Lookout(life.disk, look), life.qm.begin() as unit:
+        unit.put("B", bytes(2 * size + 50000), persistent=True)
+    life.disk = life.disk.crash(KEEP_ALL)
+    life.disk = lost[0]
+    between = path_of(last)
+    make_dirs(life.disk, f"{LOG}/archive")
+    life.disk.poke(f"{LOG}/archive/{between.rpartition('/')[2]}", life.disk.peek(between))
+    life.disk.remove(between)
+    if not control_file:
+        life.disk.remove(CONTROL)
+    assert refused_by_start(life)
+    mended(life, "extent_in_the_archive", model)
+
+
 @pytest.mark.parametrize("error", [errno.EIO, errno.EACCES])
 @pytest.mark.parametrize("control_file", [True, False])
 def test_an_extent_in_the_archive_that_can_not_be_read_for_now_is_not_missing(control_file: bool, error: int) -> None:
