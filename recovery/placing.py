@@ -149,18 +149,20 @@ class Placed:
                     self._lacks("extent_short", sequence, seen.path, f"it has the log from {self._begin(sequence)}")
                 )
         if state.log_type is LogType.LINEAR:
-            gone |= self._gaps_in(state, needed)
+            gone |= self._gaps_in(state, needed, read)
         return gone
 
-    def _gaps_in(self, state: ControlState, needed: int) -> set[int]:
+    def _gaps_in(self, state: ControlState, needed: int, read: int) -> set[int]:
         """Note extents of a linear log that the table does not name and that are missing; those that a restart needs.
 
-        A start wants all from the head that the control file names, which may be an older one, to the last one there.
+        A start wants all from the head that the control file names, which may be an older one, to the last one there,
+        and what was read: of the last ones the table of an older copy may say that they are empty.
         """
         named = {sequence for _, sequence in state.extents}
         there = [sequence for sequence in self.here if sequence not in self.archived]
         gone = set()
-        for sequence in range(max(1, state.head // self.extent_bytes), max(there, default=0)):
+        behind = max([*there, (read - 1) // self.extent_bytes + 1])
+        for sequence in range(max(1, state.head // self.extent_bytes), behind):
             if sequence in named or sequence in there:
                 continue
             path = self.path_of(linear_number(sequence))

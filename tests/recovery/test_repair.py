@@ -904,6 +904,25 @@ def test_extent_in_the_archive() -> None:
             assert life.disk.exists(target)
 
 
+def test_an_extent_in_the_archive_that_an_older_control_file_takes_for_an_empty_one() -> None:
+    life = Life(LINEAR)
+    born(life)
+    stale, state = life.disk.peek(CONTROL), control.read(life.disk, CONTROL)[1]
+    last = max(sequence for _, sequence in state.extents) + 1
+    while life.qm.status().log.tail < last * state.extent_bytes + 9000:
+        life.put("A", size=9000)
+    life.checkpoint()
+    life.put("A")
+    model = as_it_was(life)
+    life.disk.poke(CONTROL, stale)
+    path = path_of(last - 1)
+    make_dirs(life.disk, f"{LOG}/archive")
+    life.disk.poke(f"{LOG}/archive/{path.rpartition('/')[2]}", life.disk.peek(path))
+    life.disk.remove(path)
+    assert "from where it was archived" in refused_by_start(life)
+    mended(life, "extent_in_the_archive", model)
+
+
 @pytest.mark.parametrize("control_file", [True, False])
 def test_an_extent_in_the_archive_lies_between_the_end_and_one_that_was_taken_for_what_a_crash_has_lost(
     control_file: bool,
