@@ -66,7 +66,7 @@ def explain(exc: BaseException) -> tuple[int, str]:
         return NO_STORAGE, f"AMQ6708E: there is no room to start the queue manager: {text or 'no memory'}"
     if isinstance(cause, FileNotFoundError) and f"/{ACTIVE}/" in str(cause.filename):
         return LOG_NOT_AVAILABLE, f"AMQ7017E: {text}"
-    if isinstance(cause, OSError) and str(cause.filename).endswith("/qm.ini"):
+    if isinstance(cause, OSError) and str(cause.filename).endswith("/qm.ini") and not retry_advice(cause):
         way = "; move it away, and have the file made anew (qm repair)" if isinstance(cause, IsADirectoryError) else ""
         return BAD_INI, f"AMQ7076E: qm.ini can't be read: {_because(cause)}{way}"
     if isinstance(exc, MQError):

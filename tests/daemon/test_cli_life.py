@@ -115,6 +115,12 @@ def test_a_start_without_descriptors_says_what_helps() -> None:
         "AMQ7002S: Too many open files; nothing is lost by that: file descriptors have run out: close files, or raise "
         "the limit (ulimit -n), and try again",
     )
+    ini = "/data/qmgrs/QM1/qm.ini"  # which has nothing wrong in it
+    code, text = starting.explain(OSError(errno.EMFILE, "Too many open files", ini))
+    assert (code, text.partition(";")[0]) == (71, f"AMQ7002S: Too many open files: {ini}")
+    assert "ulimit -n" in text
+    code, text = starting.explain(OSError(errno.EIO, "Input/output error", ini))
+    assert (code, text) == (71, f"AMQ7002S: Input/output error: {ini}; mend the disk and try again")
 
 
 @pytest.mark.parametrize("how", [[], ["--foreground"]])
