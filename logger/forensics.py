@@ -17,6 +17,7 @@ from logger.disk import PAGE, Disk, File
 from logger.errors import LaterFormat, LogDamaged
 from logger.extent import DATA, ExtentHeader, decode_header, file_name, is_blank
 from logger.frame import Frame
+from logger.history import MAX_OPEN_FILES
 from logger.reader import WINDOW_BYTES, ExtentView, LogReader, whole_frames
 
 EpochFrom = tuple[int, int]  # an LSN, and the epoch: from there on only frames of that one or a later one count
@@ -86,9 +87,15 @@ class Evidence:
         opened: dict[int, File] = {}
 
         def open_extent(sequence: int) -> File | None:
-            if sequence not in opened and sequence in self.paths:
-                opened[sequence] = open_plain(self._disk, self.paths[sequence])
-            return opened.get(sequence)
+            file = opened.pop(sequence, None)
+            if file is None:
+                if sequence not in self.paths:
+                    return None
+                file = open_plain(self._disk, self.paths[sequence])
+            opened[sequence] = file  # the one that is read now is the last
+            if len(opened) > MAX_OPEN_FILES:
+                opened.pop(next(iter(opened))).close()
+            return file
 
         def close() -> None:
             for file in opened.values():

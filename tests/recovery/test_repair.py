@@ -1157,6 +1157,21 @@ def test_numbers_that_only_what_is_lost_tells_of_are_not_given_again(setup: Setu
         life.qm.end("immediate")
 
 
+def test_extents_without_a_control_file_are_looked_at_however_few_descriptors_there_are() -> None:
+    """The archive may have thousands."""
+    life = Life(LINEAR)
+    born(life)
+    laps(life, 6)
+    life.put("A", size=9000)
+    life.record_image()
+    life.crash(KEEP_ALL)
+    assert len(life.disk.list(f"{LOG}/active")) > 16
+    for path in (CONTROL, NEWEST, PREVIOUS):
+        life.disk.remove(path)
+    life.disk.max_open = life.disk.open_files + 12
+    mended(life, "checkpoints_lost_images_there", life.model)
+
+
 def test_extent_stale() -> None:
     past = of("circular-killed")
     last = max(past.sequences)
