@@ -100,11 +100,13 @@ def batch(messages: list[Seen], target: pa.Schema) -> pa.RecordBatch:
 
 def target_of(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark expects for `schema`, its or the user's. Raises Mistake for what no message has."""
-    fields = []
+    fields: list[pa.Field] = []
     for field in schema.fields:
         name = field.name.lower()  # to Spark case is nothing
         if name not in VALUES:
             raise Mistake(f"qmgr.queue has no column {field.name!r}; it has {', '.join(VALUES)}")
+        if any(made.name.lower() == name for made in fields):
+            raise Mistake(f"column {name!r} was asked for twice")
         kind = ARROW.field(name).type
         fields.append(column(field.name, kind, field.dataType.simpleString(), nullable=field.nullable))
     if not fields:

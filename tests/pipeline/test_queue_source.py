@@ -171,6 +171,8 @@ def test_wrong_queues_columns_and_queue_managers_are_told_before_there_are_tasks
     ):
         with pytest.raises(Mistake, match=sentence):
             source.reader(StructType([StructField(name, kind)]))
+    with pytest.raises(Mistake, match="column 'body' was asked for twice"):
+        source.reader(StructType([StructField("body", BinaryType()), StructField("BODY", BinaryType())]))
     with pytest.raises(Mistake, match="name at least one"):
         source.streamReader(StructType([]))
     with pytest.raises(Mistake, match="no option 'datapth' here; it has qmgr, dataPath, url, queue"):
