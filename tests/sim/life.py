@@ -485,13 +485,17 @@ class Life:
     def check_got(self, got: list[Any], queue: str, match: Callable[[Msg], bool], unit: Hashable) -> None:
         """A get during which units were backed out: what came is right if it was there before, or after, that."""
         after = self._before.copy()
-        for key in [key for key in after.units if key not in self.model.units]:
-            after.backout(key)
+        gone = [key for key in after.units if key not in self.model.units]
+        for key in gone:
+            if key != unit:
+                after.backout(key)
         bodies = {m.body for m in got}
         found = [msg for msg in after.find(queue, 1 << 60, match) if msg.body in bodies]
         if len(found) != len(got):
             raise Violation(f"got {got} of {queue}, which was not there\n{self.tell()}")
         after.get(queue, found, unit)
+        if unit in gone:  # once it had them
+            after.backout(unit)
         self._is(after)
 
     def begin(self, xid: Hashable = None) -> Hashable:
