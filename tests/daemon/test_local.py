@@ -102,9 +102,19 @@ def test_an_ended_unit_says_what_it_is(connection: qmgr.Connection) -> None:
             call()
     without_a_call = connection.begin()
     without_a_call.commit()
-    for call in (without_a_call.commit, lambda: without_a_call.send("A", b"")):
+    message = connection.get("A")
+    for call in (
+        without_a_call.commit,
+        lambda: without_a_call.send("A", b""),
+        lambda: without_a_call.put("A", b""),
+        lambda: without_a_call.put_many("A", [b""]),
+        lambda: without_a_call.get("A"),
+        lambda: without_a_call.get_many("A", 1),
+        lambda: connection.dead_letter(without_a_call, message),
+    ):
         with pytest.raises(UnitOfWorkEnded, match=r"^this unit of work is committed"):
             call()
+    assert connection.transactions() == []
 
 
 def test_errors_are_those_of_the_queue_manager_itself(served: Served, connection: qmgr.Connection) -> None:
