@@ -376,6 +376,20 @@ def test_a_heart_beat_that_is_none(server: Server, said: str) -> None:
         assert "two numbers of milliseconds" in client.error()["message"]
 
 
+def test_whose_turn_it_is_and_who_may_have_no_more_lets_the_next_one_have_the_message(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stomp_subscriptions, "MAX_HELD", 1)
+    with server.client() as full, server.client() as other:
+        full.ask("SUBSCRIBE", id="a", destination="A", ack="client")
+        full.ask("SUBSCRIBE", id="b", destination="B", ack="client")
+        other.ask("SUBSCRIBE", id="a", destination="A", ack="client")
+        server.qm.put("B", b"fills it")
+        assert full.message().body == b"fills it"
+        server.qm.put("A", b"x")
+        assert other.message().body == b"x"
+
+
 def test_a_client_is_held_to_no_more_heart_beats_than_it_has_offered(server: Server) -> None:
     """It was to be heard every three hours, whatever it had said."""
     with server.client(heart_beat="900000000,800000000"):
