@@ -118,11 +118,7 @@ class Subscription:
             taken.extend(found)
             return lsn
 
-        try:
-            lsn = without_waiting(deliver)
-        except MQError:
-            self._unwatch()  # and pass the word on, if it was for this one
-            raise
+        lsn = without_waiting(deliver)
         if not isinstance(lsn, int):
             self._unwatch()
             self._sift(room)
