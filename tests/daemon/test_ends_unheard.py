@@ -421,6 +421,7 @@ def test_a_get_that_waits_leaves_a_socket_to_the_other_calls(served: Served) -> 
                 with pytest.raises(Unavailable, match="31 calls at a time") as caught:
                     get()
                 assert caught.value.reason is Reason.MAX_CONNS_LIMIT_REACHED
+            assert connection.get_many("B", 2) == unit.get_many("B", 2) == []  # which do not wait
             raise ValueError
         assert connection.get("B").body == b"x"
         served.manager.put_many("A", [b"x"] * len(waiting))
