@@ -6,6 +6,7 @@ fails in a comprehension.
 """
 
 import functools
+import gc
 import os
 import sys
 import traceback
@@ -27,6 +28,7 @@ def alone(test: Callable[..., None]) -> Callable[..., None]:
         child = os.fork()
         if child == 0:
             text = ""
+            gc.disable()  # what other tests have left may not bear to be collected without memory
             try:
                 test(*args, **kwargs)
             except BaseException:
@@ -38,6 +40,7 @@ def alone(test: Callable[..., None]) -> Callable[..., None]:
         with os.fdopen(said) as pipe:
             text = pipe.read()
         _, status = os.waitpid(child, 0)
-        assert (text, os.waitstatus_to_exitcode(status)) == ("", 0), text
+        code = os.waitstatus_to_exitcode(status)
+        assert (text, code) == ("", 0), f"it ended with {code}, and said: {text}"
 
     return run

@@ -915,12 +915,17 @@ def test_while_a_removal_from_the_archive_hangs_images_are_recorded(tmp_path: Pa
 
 def test_an_end_waits_for_work_at_the_archive_that_begins_only_then(tmp_path: Path, hanging: Hanging) -> None:
     """Housekeeping was held up in something else, and had that still to do."""
+    of_others = set(threading.enumerate())
     manager = qmgr.start(NAME, data_path=tmp_path, disk=hanging)
-    [keeper] = [thread for thread in threading.enumerate() if thread.name == f"CHECKPOINT-{NAME}"]
+
+    def mine(name: str) -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if one.name.startswith(name) and one not in of_others]
+
+    [keeper] = mine(f"CHECKPOINT-{NAME}")
     ends = threading.Thread(target=manager.end, daemon=True)
     with manager._housekeeper.log_space.one_at_a_time:
         wait_for(lambda: is_in(keeper, "work"))
-        wait_for(lambda: not any(thread.name.startswith("ARCHIVE") for thread in threading.enumerate()))
+        wait_for(lambda: not mine("ARCHIVE"))
         hanging.goes_on.clear()
         ends.start()
         wait_for(lambda: is_in(ends, "await_end"))
