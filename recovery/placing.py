@@ -106,9 +106,22 @@ class Placed:
     def path_of(self, number: int) -> str:
         return name_of(self.active, number)
 
-    def evidence(self) -> Evidence:
-        paths = {sequence: seen.path for sequence, (_, seen) in self.here.items()}
+    def evidence(self, last: int | None = None) -> Evidence:
+        """Of all extents, or of those up to the sequence `last`."""
+        paths = {s: seen.path for s, (_, seen) in self.here.items() if last is None or s <= last}
         return Evidence(self._disk, self.log_id, self.extent_bytes, paths)
+
+    def own_evidence(self, state: ControlState, at: int) -> Evidence | None:
+        """The evidence without what only the archive has, where reading stops at the LSN `at`; None: all of it counts.
+
+        A log that was put back from an older copy may find an archive that went on: of another past are extents there
+        behind the last one that the control file names and the active directory has.
+        """
+        there = {sequence for sequence in self.here if sequence not in self.archived}
+        last = max([*there, *(known for _, known in state.extents)], default=0)
+        if last not in there or at // self.extent_bytes != last or last >= max(self.here):
+            return None
+        return self.evidence(last)
 
     # ---- what lacks
 

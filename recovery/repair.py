@@ -346,7 +346,10 @@ class _Examiner:
         durable = max([one.durable, *(each.found.durable for each in self.checkpoints)])
         if state is not None:
             durable = max(durable, state.durable, state.clean_end)
-            return evidence.follow(one.head, durable, (state.epoch_from, state.epoch))
+            epochs = state.epoch_from, state.epoch
+            chain = evidence.follow(one.head, durable, epochs)
+            own = None if chain.damage is None else self.placed.own_evidence(state, chain.stopped)
+            return chain if own is None else own.follow(one.head, durable, epochs)
         epochs = epochs or self._epochs(evidence, one.head)
         durable_beyond = 0
         chain = evidence.follow(one.head, durable, epochs, resync=resync)

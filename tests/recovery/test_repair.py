@@ -824,6 +824,29 @@ def test_checkpoints_and_control_file_lost_and_the_archive_has_images_of_another
     loses_what_is_accepted(older, early, "checkpoints_lost_images_there", place)
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_the_archive_has_what_came_after_the_copy_that_was_put_back(in_order: bool) -> None:
+    """Before a start has seen it, that is no witness of damage: the log is as it was when the copy was made."""
+    life = Life(LINEAR)
+    born(life)
+    laps(life, 0.8)
+    if in_order:
+        life.end()
+    older = life.fork(KEEP_ALL)
+    if in_order:
+        life.start()
+    laps(life, 2)
+    life.keep_log("archive")
+    make_dirs(older.disk, f"{LOG}/archive")
+    for path in life.disk.files(f"{LOG}/archive"):
+        older.disk.poke(path, life.disk.peek(path))
+    ends = control.read(older.disk, CONTROL)[1].extents
+    assert max(sequence for _, sequence in ends) + 1 < len(life.disk.files(f"{LOG}/archive"))
+    assert not refused_by_start(older)
+    found = check(older)
+    assert not found.needed and not rows(found), found.lines()
+
+
 def test_what_the_disk_can_not_read_just_once_is_no_lack_of_images() -> None:
     """With that sentence a backup would be restored, where the next try loses nothing."""
     life = Life(LINEAR)
