@@ -76,9 +76,17 @@ class Placed:
             self.bad.append(seen)
 
     def _archived(self, places: dict[int, tuple[int, Seen]]) -> dict[int, tuple[int, Seen]]:
-        """Extents of a linear log that are not in the active directory as they should be, but somewhere."""
+        """Extents of a linear log that are not in the active directory as they should be, but somewhere.
+
+        Where the active directory has an extent that was made ahead and has taken nothing yet, it was put back from an
+        older copy: what the archive has from there on is of another past.
+        """
         found = {}
-        for sequence, place in self._somewhere.places().items():
+        last = max(places, default=0)
+        ready = {n for n, seen in self.right.items() if seen.header is not None and seen.header.sequence == 0}
+        for sequence, place in sorted(self._somewhere.places().items()):
+            if sequence > last and linear_number(sequence) in ready:
+                break
             if sequence not in places or not places[sequence][1].whole(self.extent_bytes):
                 places.pop(sequence, None)
                 number = linear_number(sequence)

@@ -824,6 +824,34 @@ def test_checkpoints_and_control_file_lost_and_the_archive_has_images_of_another
     loses_what_is_accepted(older, early, "checkpoints_lost_images_there", place)
 
 
+@pytest.mark.parametrize("control_file", [True, False])
+def test_the_archive_has_the_extent_that_was_not_begun_yet_in_the_copy_that_was_put_back(control_file: bool) -> None:
+    """At any moment of going over to it: its file, made ahead, is there, so it was not moved away."""
+    life = Life(LINEAR)
+    born(life)
+    laps(life, 0.8)
+    copies: list[SimDisk] = []
+    with Lookout(life.disk, lambda kind, path: copies.append(life.disk.snapshot(KEEP_ALL))):
+        life.qm.advance_log()
+    model = life.model.copy()
+    model.crash()
+    laps(life, 2)
+    life.keep_log("archive")
+    archived = {path: life.disk.peek(path) for path in life.disk.files(f"{LOG}/archive")}
+    life.disk.crash(KEEP_ALL)
+    assert copies
+    for life.disk in copies:
+        make_dirs(life.disk, f"{LOG}/archive")
+        for path, data in archived.items():
+            life.disk.poke(path, data)
+        assert not refused_by_start(life)
+        found = check(life)
+        assert not found.needed, found.lines()
+    if not control_file:
+        life.disk.remove(CONTROL)
+        mended(life, "control_missing", model)
+
+
 @pytest.mark.parametrize("in_order", [True, False])
 def test_the_archive_has_what_came_after_the_copy_that_was_put_back(in_order: bool) -> None:
     """Before a start has seen it, that is no witness of damage: the log is as it was when the copy was made."""
