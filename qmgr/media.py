@@ -54,8 +54,8 @@ MINUTE_US = 60_000_000
 QUEUES_PER_PIECE = 32  # or aliases, that one piece of the image of all definitions has
 SMALL_ATTRIBUTES_BYTES = 4 << 10  # of the queue manager: larger ones have a piece of their own
 PIECE_BYTES = 16 << 10  # of an image that are logged and forced at once
-PAUSE_FACTOR = 4  # times as long as that took, while others write
-MAX_PAUSE_S = 0.002
+PAUSE_FACTOR = 8  # times as long as that took, while others write
+MAX_PAUSE_S = 0.004
 
 
 class _Found:
